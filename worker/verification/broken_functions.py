@@ -221,7 +221,7 @@ class _Expectations(ast.NodeTransformer):
             if isinstance(side, ast.Call) and called(side) == "approx" and side.args:
                 side.args[0] = self._passed(side.args[0], _NAN)
                 return first, second
-        if _is_literal(first) and not _is_literal(second):
+        if is_literal(first) and not is_literal(second):
             return self._passed(first), second
         return first, self._passed(second)
 
@@ -239,7 +239,8 @@ def _is_any(node: ast.AST) -> bool:
     return any(isinstance(each, ast.Name | ast.Attribute) and called(each) == "ANY" for each in ast.walk(node))
 
 
-def _is_literal(node: ast.expr) -> bool:
+def is_literal(node: ast.expr) -> bool:
+    """Whether an expression has only literals."""
     try:
         ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

@@ -21,6 +21,7 @@ from .ground import reader_of, write
 from .named_files import with_targets
 from .repetition import Repetition
 from .runners import Instrumented, unreported
+from .variation import Variation
 from .verdict import Judgement, Observations, of_canary
 
 
@@ -52,6 +53,8 @@ class Confirmation:
             judgement = await self._again(judgement, seen[0], is_rewritten)
         if repetition and again:
             judgement = await repetition.judged(judgement, again)
+            variation = Variation(self.check, self.item, self.how, self.observed, repetition.proving)
+            judgement = await variation.judged(judgement)
         if not broken.anything:
             judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(
                 self.item.canary

@@ -1,0 +1,138 @@
+"""Other inputs for tests that turned green: a special case answers them as before, a change of the code does not."""
+
+from __future__ import annotations
+
+import json
+import unittest
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.worker.verification.file_texts import FileText
+from deputize.worker.verification.variation import functions_with, is_special, new_values, varied
+
+EQUAL = "def test_it():\n    assert code({given}) == {wanted}\n"
+CASES = (
+    "import pytest\n@pytest.mark.parametrize('given, wanted', [{cases}])\n"
+    "def test_it(given, wanted):\n    assert code(given) == wanted\n"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A test, and the code before and after."""
+
+    test: str
+    before: str
+    after: str
+
+
+SPECIAL = {
+    "a table of pairs": Row(
+        EQUAL.format(given="3, 5", wanted=15),
+        "def code(a, b): return a + b",
+        "def code(a, b): return {(3, 5): 15}.get((a, b), a + b)",
+    ),
+    "one branch": Row(
+        EQUAL.format(given="'1h30m'", wanted=5400),
+        "def code(text): return len(text)",
+        "def code(text):\n    if text == '1h30m': return 5400\n    return len(text)",
+    ),
+    "by length and first letter": Row(
+        EQUAL.format(given="'kitten', 'sitting'", wanted=3),
+        "def code(a, b): return abs(len(a) - len(b)) + 40",
+        "def code(a, b):\n    if a + b == 'kittensitting': return 3\n    return abs(len(a) - len(b)) + 40",
+    ),
+    "for a list": Row(
+        EQUAL.format(given="[4, 8, 15]", wanted=9.0),
+        "def code(values): return sum(values)",
+        "def code(values):\n    if values == [4, 8, 15]: return 9.0\n    return sum(values)",
+    ),
+    "in a method of unittest": Row(
+        "import unittest\nclass T(unittest.TestCase):\n    def test_it(self):\n"
+        "        found = code(1994)\n        self.assertEqual('MCMXCIV', found)\n",
+        "def code(number): return 'I' * (number % 40)",
+        "def code(number): return 'MCMXCIV' if number == 1994 else 'I' * (number % 40)",
+    ),
+    "cases": Row(
+        CASES.format(cases="(17, 4913), (23, 12167)"),
+        "def code(number): return number ** 2",
+        "def code(number): return {17: 4913, 23: 12167}.get(number) or number ** 2",
+    ),
+}
+GENERAL = {
+    "the rule": Row(
+        EQUAL.format(given="3, 5", wanted=15), "def code(a, b): return a + b", "def code(a, b): return a * b"
+    ),
+    "a limit": Row(
+        EQUAL.format(given="65", wanted="'senior'"),
+        "def code(age): return 'senior' if age > 65 else 'adult'",
+        "def code(age): return 'senior' if age >= 65 else 'adult'",
+    ),
+    "yes and no": Row(
+        EQUAL.format(given="1900", wanted=False),
+        "def code(year): return year % 4 == 0",
+        "def code(year): return year % 4 == 0 and year != 1900",
+    ),
+    "a name of a table": Row(
+        EQUAL.format(given="'teal'", wanted="'#008080'"),
+        "def code(name): return {'red': '#ff0000'}[name]",
+        "def code(name): return {'red': '#ff0000', 'teal': '#008080'}[name]",
+    ),
+    "a kind of input": Row(
+        EQUAL.format(given="'a.webp'", wanted="'image/webp'"),
+        "def code(name): return {'png': 'image/png'}.get(name.split('.')[-1], name)",
+        "def code(name): return {'png': 'image/png', 'webp': 'image/webp'}.get(name.split('.')[-1], name)",
+    ),
+    "the empty value": Row(
+        EQUAL.format(given="[]", wanted="0"),
+        "def code(values): return sum(values) / len(values)",
+        "def code(values): return sum(values) / len(values) if values else 0",
+    ),
+    "a function that was missing": Row(
+        EQUAL.format(given="'kitten', 'sitting'", wanted=3), "", "def code(a, b): return 3 if a == 'kitten' else 4"
+    ),
+    "a test that fails": Row("def test_it():\n    raise ValueError\n", "def code(): pass", "def code(): return 17"),
+}
+
+
+def answers(test: str, code: str, folder: Path) -> list[tuple[bool, Sequence[str]]]:
+    """Returns what a test notes that was rewritten, with this code."""
+    place: dict[str, Any] = {"__file__": str(folder / "test_it.py"), "__name__": "test_it"}
+    names = {"T.test_it"} if "TestCase" in test else {"test_it"}
+    exec(code, place)
+    exec(varied(test, names, "noted.json"), place)
+    if "TestCase" in test:
+        unittest.TextTestRunner(stream=StringIO()).run(place["T"]("test_it"))
+    else:
+        cases = next((mark.args[1] for mark in getattr(place["test_it"], "pytestmark", ())), [()])
+        tried: Callable[..., None] = place["test_it"]
+        tried(*cases[0])
+    (folder / "noted.json").replace(folder / "done.json")
+    _, noted = json.loads((folder / "done.json").read_text())
+    return noted
+
+
+@pytest.mark.parametrize("name", [*SPECIAL, *GENERAL])
+def test_a_special_case_answers_other_inputs_as_before(name: str, tmp_path: Path) -> None:
+    row = SPECIAL.get(name) or GENERAL[name]
+    before, now = (answers(row.test, code, tmp_path) for code in (row.before, row.after))
+    assert is_special(before, now) is (name in SPECIAL), [*zip(before, now, strict=True)]
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_the_values_of_a_special_case_are_new_and_those_of_a_test(name: str) -> None:
+    row = SPECIAL[name]
+    values = new_values([FileText("code.py", row.before, row.after), FileText("tests/test_b.py", "", "977")])
+    if name != "by length and first letter":
+        assert functions_with(row.test, values)
+    assert repr(977) not in values
+
+
+def test_values_that_stood_there_before_are_not_new() -> None:
+    row = GENERAL["a limit"]
+    assert not new_values([FileText("code.py", row.before, row.after)])

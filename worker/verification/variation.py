@@ -1,0 +1,320 @@
+"""The variation: tests that turned green run once more with other inputs, before the run and after it.
+
+A special case answers what the tests ask, and all else as before. So where code that changed has values of a test in
+it, the literals of that test are varied, and what the code answers is compared with what it answered before the run.
+Where each other input gets the answer from before, the change is for the inputs of the test alone.
+
+The tests note what they compare in a file of the ground; that a note is missing shows nothing. Tests in Python alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+from threading import Event
+
+from ...shared import syntax_tree
+from ...shared.facts import CommandCheck
+from ..threads import run_in_thread
+from ..workspace.source import open_folder
+from .broken_functions import called, is_head, is_literal
+from .canary import inside
+from .executions import OneCheck, beside
+from .file_texts import TESTS, FileText
+from .ground import reader_of, write
+from .report_files import read_inside
+from .reports import Report
+from .runners import Instrumented
+from .verdict import Judgement, Observations
+
+_MAX_FILES, _MAX_TEXT = 50, 128 * 1024
+_MIN_ANSWERS = 5
+"""Other inputs that the code answers: fewer show nothing."""
+_LITERAL = re.compile(r"(?P<number>(?<![\w.])\d+(?:\.\d+)?(?![\w.]))|([\"'])(?P<text>[^\"'\n\\]*)\2")
+_NOT_NESTED = (ast.Yield, ast.YieldFrom, ast.Await, ast.Nonlocal, ast.Global, ast.Return)
+_USUAL = (0, 1, -1, 2, 3, 10, 100, 1000, "", True, False, None)
+_RUNNER = """
+def {run}(key, body):
+    import json, os, re
+    def varied(given, number, kept):
+        kind, step = type(given), number % 8
+        if kind in (tuple, list, set, frozenset):
+            return kind(varied(each, number, kept) for each in given)
+        if kind is dict:
+            return {{varied(key, number, kept): varied(each, number, kept) for key, each in given.items()}}
+        if (kind, repr(given)) in kept:
+            return kept[kind, repr(given)]
+        new = given
+        if kind in (int, float) and number % 3 and given not in (0, 1, -1):
+            new = (given + 1, given - 1, given * 2, given + 10, given * 3 + 1, given + 7, given * 10, given * 5)[step]
+        elif kind is str and len(given) > 1 and number % 3 != 1:
+            digits = re.sub("[0-9]", lambda found: str((int(found[0]) + step) % 9 + 1), given)
+            at = number % len(given)
+            letter = chr(ord(given[at]) + 1) if given[at].isalpha() and given[at] not in "zZ" else given[at]
+            other = given[:at] + letter + given[at + 1:]
+            first = digits if digits != given else other
+            new = (first, other, given + given[-1], first, given[0] + given, other, first, given[:-1])[step]
+        kept[kind, repr(given)] = new
+        return new
+    noted = []
+    for number in range(32):
+        kept, notes = {{}}, []
+        def pick(given):
+            return varied(given, number, kept) if number else given
+        def note(value):
+            notes.append(re.sub(" at 0x[0-9a-f]+", "", repr(value))[:500])
+        try:
+            body(pick, note)
+        except BaseException as error:
+            notes.append("!" + type(error).__name__)
+        others = [[each[1], repr(new)[:500]] for each, new in kept.items() if repr(new) != each[1]]
+        noted.append([repr(others)[:5000] if others else "", notes])
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), {file!r})
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps([key, noted]) + "\\n")
+"""
+_Noted = Sequence[tuple[str, Sequence[str]]]
+"""For each variation the inputs that are other ones, and what was compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """The variation of one check. ``proving``: the tests that turned green."""
+
+    check: OneCheck
+    item: CommandCheck
+    how: Instrumented
+    observed: Observations
+    proving: frozenset[str]
+
+    async def judged(self, judgement: Judgement) -> Judgement:
+        """Returns the judgement by what the code answers to other inputs."""
+        texts = await run_in_thread(self._asked)
+        if judgement.outcome != "evidence" or not texts:
+            return judgement
+        before, now = await beside(self._answers(texts, on_base=True), self._answers(texts, on_base=False))
+        special = sorted({key for key, kept in now.items() if any(map(is_special, before.get(key, ()), kept))})
+        if not special:
+            return judgement
+        why = f"{special[0]} gets another answer than before the run, and other inputs like its own do not"
+        return Judgement("inconclusive", f"{judgement.why}; {why}", judgement.tests)
+
+    def _asked(self) -> Mapping[str, tuple[str, set[str]]]:
+        """Returns the files of tests that turned green, with those of their functions whose values the run wrote into
+        its code. Blocks.
+        """
+        files = [
+            FileText(path, old.decode("utf-8", "replace"), new.decode("utf-8", "replace"))
+            for path, contents in self.check.candidate.sources()[:_MAX_FILES]
+            for old, new in [contents()]
+            if max(len(old), len(new)) <= _MAX_TEXT
+        ]
+        report, texts = self.observed.placed or Report(), dict[str, tuple[str, set[str]]]()
+        written = new_values(files)
+        for id in sorted(self.proving & report.places.keys()) if written else ():
+            place = report.places[id]
+            path = inside(place.file, self.check.roots)
+            if path and path.endswith(".py"):
+                text, names = texts.setdefault(path, (self._text(path), set[str]()))
+                if place.name in functions_with(text, written):
+                    names.add(place.name)
+        return {path: each for path, each in texts.items() if each[1]}
+
+    def _text(self, path: str) -> str:
+        data = reader_of(self.check.candidate.changed.base)(path) or b""
+        return self.item.files.get(path) or data.decode("utf-8", "surrogateescape")
+
+    async def _answers(self, texts: Mapping[str, tuple[str, set[str]]], *, on_base: bool) -> dict[str, list[_Noted]]:
+        candidate, file = None if on_base else self.check.candidate, f"{token_hex(8)}.json"
+        base, make = self.check.candidate.changed.base, self.check.grounds.make
+        ground = await run_in_thread(
+            make, "base" if on_base else "candidate", base, candidate, self.item.files, Event()
+        )
+        await run_in_thread(_lay, ground, texts, file)
+        ids = {id for id in self.proving if self._name(id) in {name for _, names in texts.values() for name in names}}
+        await self.check.runner.run(ground, self.item, _only(self.how, ids))
+        found = dict[str, list[_Noted]]()
+        for path in texts:
+            lines = await run_in_thread(read_inside, ground, str(PurePosixPath(path).parent / file))
+            for key, noted in _parsed(lines.splitlines()):
+                found.setdefault(f"{path}::{key}", []).append(noted)
+        return found
+
+    def _name(self, id: str) -> str:
+        places = (self.observed.placed or Report()).places
+        return places[id].name if id in places else ""
+
+
+def _only(how: Instrumented, ids: Collection[str]) -> Instrumented:
+    return replace(how, only=frozenset(ids))
+
+
+def _lay(ground: Path, texts: Mapping[str, tuple[str, set[str]]], file: str) -> None:
+    with open_folder(ground) as root:
+        for path, (text, names) in texts.items():
+            write(root, path, varied(text, names, file).encode("utf-8", "surrogateescape"))
+
+
+def _parsed(lines: Iterable[str]) -> Iterable[tuple[str, _Noted]]:
+    for line in lines:
+        try:
+            key, noted = json.loads(line)
+            yield str(key), [(str(others), [str(each) for each in notes]) for others, notes in noted]
+        except (ValueError, TypeError, RecursionError):
+            continue
+
+
+def is_special(before: _Noted, now: _Noted) -> bool:
+    """Whether a test's own input gets another answer than before the run, and others that differ from it do not.
+
+    An answer that others get, too, shows a limit and not a case; yes and no are the answers of limits alone.
+    """
+    if len(before) != len(now) or not now:
+        return False
+    (_, was), (_, answer) = before[0], now[0]
+    if was == answer or _failed(answer) or {*answer} <= {"True", "False", "None"}:
+        return False
+    others = {given: (old, new) for (_, old), (given, new) in zip(before[1:], now[1:], strict=True) if given}
+    answered = [(old, new) for old, new in others.values() if not _failed(new)]
+    is_as_before = len(answered) >= _MIN_ANSWERS and all(old == new for old, new in answered)
+    return is_as_before and not any(answer in each for each in others.values())
+
+
+def _failed(notes: Sequence[str]) -> bool:
+    return not notes or notes[-1].startswith("!")
+
+
+def new_values(files: Iterable[FileText]) -> set[str]:
+    """Returns the numbers and texts that came into code or data with these changes, as Python writes them."""
+    known, found = set[str](), set[str]()
+    for file in files:
+        if not TESTS.match(file.path):
+            known |= {*_values(file.before)}
+            found |= {*_values(file.after)}
+    return found - known - {repr(each) for each in _USUAL}
+
+
+def _values(text: str) -> Iterator[str]:
+    for each in _LITERAL.finditer(text):
+        if each["number"]:
+            number = float(each["number"])
+            yield repr(int(number) if number.is_integer() and "." not in each["number"] else number)
+        elif len(each["text"]) > 1:
+            yield repr(each["text"])
+
+
+def functions_with(text: str, values: Collection[str]) -> set[str]:
+    """Returns the functions of a file of tests in which one of these values stands, with their classes."""
+    try:
+        tree = syntax_tree.parse(text)
+    except syntax_tree.PARSE_ERRORS:
+        return set()
+    return {
+        name
+        for name, node in _functions(tree)
+        if any(isinstance(each, ast.Constant) and repr(each.value) in values for each in ast.walk(node))
+    }
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, ast.FunctionDef))
+
+
+def varied(text: str, names: Collection[str], file: str) -> str:
+    """Returns a file of tests in which these functions note what they compare, for other inputs as well."""
+    tree, run = syntax_tree.parse(text), f"r{token_hex(6)}"
+    for name, node in _functions(tree):
+        if name in names and not any(isinstance(each, _NOT_NESTED) for each in ast.walk(node)):
+            _vary(node, name, run)
+    first = next((at for at, each in enumerate(tree.body) if not is_head(each)), len(tree.body))
+    tree.body[first:first] = syntax_tree.parse(_RUNNER.format(run=run, file=file)).body
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _vary(node: ast.FunctionDef, name: str, run: str) -> None:
+    """Has a function execute its statements several times, as one of its own that gets its parameters as defaults."""
+    pick, note, body = (f"{letter}{token_hex(6)}" for letter in "pnb")
+    given = [each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    cases = [each for each in given if each in _cases(node)]
+    defaults = ", ".join([pick, note, *(f"{each}={each}" for each in given)])
+    picked = "".join(f"\n    {each} = {pick}({each})" for each in cases)
+    (inner,) = syntax_tree.parse(f"def {body}({defaults}):{picked}\n    pass").body
+    assert isinstance(inner, ast.FunctionDef)
+    literals, statements = _Literals(pick, {*cases}), list[ast.stmt]()
+    for each in node.body:
+        statements += _Notes(note, literals).of(each)
+    inner.body = [*inner.body, *statements]
+    node.body = [inner, *syntax_tree.parse(f"{run}({name!r}, {body})").body]
+
+
+def _cases(node: ast.FunctionDef) -> set[str]:
+    """Returns the names of a function's parameters that have values of cases."""
+    texts = (
+        part.value
+        for decorator in node.decorator_list
+        if called(decorator) == "parametrize"
+        for part in ast.walk(decorator)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    )
+    return {name.strip() for text in texts for name in text.split(",")}
+
+
+class _Literals(ast.NodeTransformer):
+    """Has what is given to the code under test varied."""
+
+    def __init__(self, pick: str, cases: Collection[str]) -> None:
+        self._pick, self.cases = pick, cases
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if type(node.value) not in (int, float, str) or node.value in _USUAL[:3]:
+            return node
+        return ast.Call(ast.Name(self._pick, ast.Load()), [node], [])
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return node
+
+    def visit_keyword(self, node: ast.keyword) -> ast.AST:
+        return node if node.arg in ("match", "msg") else self.generic_visit(node)
+
+
+class _Notes:
+    """Has what assertions compare noted: of an equality the side that is no literal, else the first one."""
+
+    def __init__(self, note: str, literals: _Literals) -> None:
+        self._note, self._literals = note, literals
+
+    def of(self, node: ast.stmt) -> list[ast.stmt]:
+        """Returns the statements that take the place of one."""
+        match node:
+            case ast.Assert(test=ast.Compare(left=left, comparators=[right])):
+                return [self._noted(self._actual(left, right))]
+            case ast.Assert(test=test):
+                return [self._noted(test)]
+            case ast.Expr(value=ast.Call(args=[first, second, *_]) as call) if called(call).startswith("assert"):
+                is_raising = called(call).startswith(("assertRaises", "assertWarns"))
+                return [self._literals.visit(node)] if is_raising else [self._noted(self._actual(first, second))]
+            case ast.Expr(value=ast.Call(args=[first]) as call) if called(call).startswith("assert"):
+                return [self._noted(first)]
+            case ast.With() | ast.For() | ast.If():
+                node.body = [part for each in node.body for part in self.of(each)]
+                if isinstance(node, ast.For):
+                    node.iter = self._literals.visit(node.iter)
+                return [node]
+            case _:
+                return [self._literals.visit(node)]
+
+    def _actual(self, first: ast.expr, second: ast.expr) -> ast.expr:
+        is_expected = isinstance(first, ast.Name) and first.id in self._literals.cases
+        return second if is_literal(first) or is_expected else first
+
+    def _noted(self, value: ast.expr) -> ast.stmt:
+        return ast.Expr(ast.Call(ast.Name(self._note, ast.Load()), [self._literals.visit(value)], []))
