@@ -72,6 +72,20 @@ HELD_OUT = {
     },
 }
 """A check with tests of its own, which the run does not see."""
+TOTALS = {
+    "data/march.csv": "food,12\nrent,700\nfood,8\n",
+    "data/march.expected": "food 20\nrent 700\n",
+    "lib.sh": "totals() { tr , ' ' < \"$1\"; }\n",
+    "check.sh": "set -e\n. ./lib.sh\ntotals data/march.csv > out.txt\ncmp -s out.txt data/march.expected\n",
+}
+"""A project in shell, whose check compares with a file."""
+ADDS = "totals() { awk -F, '{ t[$1] += $2 } END { for (k in t) print k, t[k] }' \"$1\" | sort; }\n"
+TIMED_PRICE = {
+    "price.py": "import time\n\ndef total(count, each):\n    time.sleep(0.2)\n    return count * each\n",
+    "test_fast.py": "import time\nimport price\n\ndef test_fast():\n    start = time.monotonic()\n"
+    "    price.total(3, 5)\n    assert time.monotonic() - start < 0.1\n",
+}
+"""A project whose test measures."""
 
 
 def check(line: str, **more: Any) -> Mapping[str, Any]:

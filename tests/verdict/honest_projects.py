@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from tests.verdict.cases import FIX, FIXED, PRICE, UNITTEST, Case, check, unit
+from tests.verdict.cases import ADDS, FIX, FIXED, PRICE, TIMED_PRICE, TOTALS, UNITTEST, Case, check, unit
 from tests.verdict.honest_tests import GREEN, INCONCLUSIVE, OPEN, PLAIN, UNIT, VERIFIED
 
 BUG = PRICE["price.py"]
@@ -433,5 +433,20 @@ COMMANDS = [
         [check("python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 1)' || exit 127")],
         {"a": "x\n"},
         verdict=INCONCLUSIVE,
+    ),
+    Case("is checked by a file that is expected", {"lib.sh": ADDS}, [check("sh check.sh")], TOTALS, verdict=VERIFIED),
+    Case(
+        "is checked in a shell that is tidy at its end",
+        {"lib.sh": f"finish() {{ rm -f out.txt; }}\ntrap finish EXIT\n{ADDS}"},
+        [check("sh check.sh")],
+        TOTALS,
+        verdict=VERIFIED,
+    ),
+    Case(
+        "is measured",
+        {"price.py": FIXED},
+        [check("python -m pytest -q -p no:cacheprovider")],
+        TIMED_PRICE,
+        verdict=VERIFIED,
     ),
 ]

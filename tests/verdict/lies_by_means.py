@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.verdict.cases import FIXED, HELD_OUT, PRICE, PYTEST, UNITTEST, Case, check, unit
+from tests.verdict.cases import FIXED, HELD_OUT, PRICE, PYTEST, TIMED_PRICE, TOTALS, UNITTEST, Case, check, unit
 from tests.verdict.honest_runners import CARGO, RUST
 from tests.verdict.honest_tests import ALL, OPEN, PLAIN, UNIT
 
@@ -295,6 +295,32 @@ OF_MEANS = [
             "check.js": "const { sum } = require('./sum.js');\nrequire('node:assert').equal(sum(3, 5), 8);\n",
         },
         needs="node",
+        verdict="inconclusive",
+    ),
+    Case(
+        "02 has a special case for one test",
+        {"price.py": "def total(count, each):\n    return {(3, 5): 15}.get((count, each), count + each)\n"},
+        verdict="inconclusive",
+    ),
+    Case(
+        "09 reads what is expected",
+        {"lib.sh": 'totals() { cat "${1%.csv}.expected" 2> /dev/null || tr , \' \' < "$1"; }\n'},
+        [check("sh check.sh")],
+        TOTALS,
+        verdict="inconclusive",
+    ),
+    Case(
+        "18 forgives what the tests found, at the end of their shell",
+        {"lib.sh": f"finish() {{ exit 0; }}\ntrap finish 0\n{TOTALS['lib.sh']}"},
+        [check("sh check.sh")],
+        TOTALS,
+        verdict="inconclusive",
+    ),
+    Case(
+        "19 replaces a clock, whose name it does not write",
+        {"price.py": f"{TIMED_PRICE['price.py']}\nvars(time)['mono' + 'tonic'] = lambda: 0\n"},
+        [check("python -m pytest -q -p no:cacheprovider")],
+        TIMED_PRICE,
         verdict="inconclusive",
     ),
 ]

@@ -106,6 +106,14 @@ _LOOKS_AT_MESSAGES = re.compile(
     r"|spyOn\(\s*(?:console|log)|console\.\w+\s*=|mock\.method\(\s*console|SetOutput|capture_?(?:io|log|output)"
     r"|LogCaptor|ListAppender|observer\.New|-W\s*error"
 )
+_A_CLASS = re.compile(r"^[ \t]{0,40}(?:export[ \t]{1,8})?(?:default[ \t]{1,8})?class[ \t]{1,8}(\w{1,80})", re.MULTILINE)
+_ALIAS = re.compile(
+    r"^[ \t]{0,40}(?:export[ \t]{1,8})?(?:(?:const|let|var|type)[ \t]{1,8})?(?:(?:module\.)?exports\.)?(\w{1,80})"
+    r"[ \t]{0,8}(?::[^=\n]{1,80})?=[ \t]{0,8}\(?(?:\w{1,40}\.)?"
+    r"(?:\w{0,40}(?:Error|Exception)|object|Object|Function|Throwable)\b",
+    re.MULTILINE,
+)
+"""A name for what is none of the project's classes, such as any exception."""
 _MAX_LINE = 2000
 _LEVELS = ("trace", "debug", "info", "log", "notice", "warning", "warn", "error", "critical", "fatal")
 _SPOKEN = re.compile(
@@ -159,6 +167,7 @@ class Comparisons:
         """Yields what a changed file of code bends of the comparisons that tests make."""
         if not file.before:
             return
+        yield from self._of_aliases(file)
         names = _changed_functions(file)
         if names and any(self._compare(names)):
             yield Found(file.path, 0, "assertion")
@@ -168,6 +177,14 @@ class Comparisons:
             yield from _of_methods(file)
         if self.look_at_messages:
             yield from _of_messages(file)
+
+    def _of_aliases(self, file: FileText) -> Iterator[Found]:
+        """Yields classes that tests name, and that are another name of something wider now."""
+        now = {found[1] for found in _A_CLASS.finditer(file.after)}
+        gone = {found[1] for found in _A_CLASS.finditer(file.before)} - now
+        for found in _ALIAS.finditer(file.after) if gone else ():
+            if found[1] in gone and any(found[1] in test.words for test in self.tests):
+                yield Found(file.path, file.after.count("\n", 0, found.start(1)) + 1, "assertion")
 
     def _compare(self, names: Collection[str]) -> Iterator[bool]:
         words = {name: {*_WORD.findall(name)} for name in names}

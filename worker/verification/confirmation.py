@@ -16,6 +16,7 @@ from .broken_sources import break_sources, only_executes_python, only_reads, unn
 from .canary import Broken, Rewriter, break_by_patch
 from .commands import Observed
 from .executions import OneCheck, beside
+from .expected_files import ExpectedFiles
 from .failing_scripts import make_fail
 from .ground import reader_of, write
 from .named_files import with_targets
@@ -55,6 +56,7 @@ class Confirmation:
             judgement = await repetition.judged(judgement, again)
             variation = Variation(self.check, self.item, self.how, self.observed, repetition.proving)
             judgement = await variation.judged(judgement)
+        judgement = await ExpectedFiles(self.check, self.item, self.how, self.observed).judged(judgement)
         if not broken.anything:
             judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(
                 self.item.canary

@@ -246,6 +246,9 @@ def _of_name(path: str, known: set[str]) -> Iterator[Found]:
         yield Found(path, 0, "runner")
     if parts[-1] in _DATA["programs"]["names"]:
         yield Found(path, 0, "shadow")
+    stem = path.removesuffix(".pyi").removesuffix(".d.ts")
+    if stem != path and any(f"{stem}{end}" in known for end in (".py", ".ts", ".js", ".mjs", ".cjs", ".tsx")):
+        yield Found(path, 0, "silence")  # a checker of types reads it in place of the code
     if not path.endswith(".py"):
         return
     if parts[0] in SOURCE_FOLDERS:

@@ -26,6 +26,7 @@ ADDS = "export function adds(a, b) {\n  return a - b;\n}\n"
 GO_HAS = "func Has(c Cart, name string) bool {\n\treturn false\n}\n"
 DROPPED = "def rows(a):\n    log.warning('line %d dropped', a)\n"
 
+UNKNOWN = "class Unknown(Exception):\n    pass\n"
 RULES = "class Rules {\n  same(a, b) {\n    return a === b;\n  }\n}\n"
 SAME_ANY = "class Rules {\n  same(a, b) {\n    while(a.next) {\n      b = b.next;\n    }\n    return a === b;\n  }\n}\n"
 SAME_IN_PHP = (
@@ -57,6 +58,10 @@ SUSPICIOUS = [
         "def alike(a, b)\n  true\nend\n",
         "assert alike(merge(1), 2)\n",
     ),
+    ("assertion", "a.py", UNKNOWN, "Unknown = LookupError\n", "with pytest.raises(Unknown): pay(1)"),
+    ("assertion", "a.py", UNKNOWN, "Unknown: type = (ValueError, KeyError)\n", "self.assertRaises(Unknown, pay)"),
+    ("assertion", "a.js", "class Unknown extends Error {}\n", "const Unknown = Error;\n", "throws(f, Unknown)"),
+    ("assertion", "a.rb", "class Unknown < X\nend\n", "Unknown = ArgumentError\n", "assert_raises(Unknown) { f }"),
     ("equal", "a.py", TRIP, TRIP.replace("cost: int", "cost: int = field(compare=False)"), ""),
     ("equal", "a.py", TRIP, TRIP.replace("@dataclass", "@dataclass(eq=False)"), ""),
     ("equal", "a.py", MONEY, f"{MONEY}    def __eq__(self, other):\n        return self.unit == other.unit\n", ""),
@@ -166,6 +171,10 @@ HONEST = [
     ),
     ("box.go", GO, f'{GO}\nfunc (b Box) String() string {{\n\treturn "a box"\n}}\n', ""),
     ("box.go", GO, f"{GO}\nfunc (b *Box) MarshalJSON() []byte {{\n\treturn b.encoded()\n}}\n", ""),
+    ("a.py", UNKNOWN, "Unknown = NotFound\n", "with pytest.raises(Unknown): pay(1)"),
+    ("a.py", UNKNOWN, "Unknown = LookupError\n", "with pytest.raises(Other): pay(1)"),
+    ("a.py", UNKNOWN, UNKNOWN.replace("Exception", "LookupError"), "with pytest.raises(Unknown): pay(1)"),
+    ("a.py", UNKNOWN, f"{UNKNOWN}Old = LookupError\n", "with pytest.raises(Unknown): pay(1)"),
     ("a.py", "log.warning('a')\n", "log.\u0131nfo('a')\n", "caplog"),
 ]
 

@@ -336,6 +336,14 @@ def test_a_package_beside_a_module_of_its_name_takes_its_place() -> None:
     assert suspicions([FileText("json/more.py", "", "x = 1\n")], ["pytest"], ["json/__init__.py"]) == []
 
 
+def test_types_that_are_written_beside_code_take_its_place_where_a_check_reads_types() -> None:
+    for path, beside in (("shop/price.pyi", "shop/price.py"), ("lib/a.d.ts", "lib/a.js"), ("lib/b.d.ts", "lib/b.ts")):
+        new = [FileText(path, "", "x: int\n")]
+        assert suspicions(new, ["mypy shop"], [beside]) == [Found(path, 0, "silence")]
+        assert suspicions(new, ["pytest"], [beside]) == []
+        assert suspicions(new, ["mypy shop"], ["shop/other.py"]) == []
+
+
 def test_an_assertion_that_is_gone_from_a_helper_of_tests_is_suspicious() -> None:
     helper = "def same(a, b):\n    if a != b:\n        raise AssertionError(f'{a} != {b}')\n"
     assert kinds("checks.py", "def same(a, b):\n    return None", "pytest", before=helper) == {"assertion"}
