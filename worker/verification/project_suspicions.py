@@ -65,6 +65,8 @@ _FAILS = re.compile(
 _LONG_NUMBER = r"(?<![\w.])(?:\d{3,9}|\d{1,6}\.\d{1,6})(?![\w.])"
 _VALUE = re.compile(rf"({_LONG_NUMBER})(?=([^\n]{{0,40}}))")
 """A number of some length, and what stands beside it."""
+_NAMED = re.compile(rf"[\"'`]\s{{0,8}}(?::|=>|,)\s{{0,8}}[\"']?({_LONG_NUMBER})")
+"""Such a number behind a text that names it, in a table."""
 _KEY = re.compile(
     rf"(?:(?:^|[{{,(]|\bcase\b)[ \t]{{0,40}}[\"'`]?(?={_LONG_NUMBER}[\"'`]?[ \t]{{0,8}}(?::|=>|=(?!=)))"
     rf"|(?<!\w)[\[(][ \t]{{0,8}}[\"'`]?(?={_LONG_NUMBER}[\"'`]?[ \t]{{0,8}},)|^(?={_LONG_NUMBER}[,;\t]))"
@@ -81,6 +83,7 @@ _USUAL = {
 }
 """Those that stand in many tests and in code for reasons of their own."""
 _MIN_VALUES = 3
+_MIN_CANNED = 2
 _DIGEST = re.compile(r"[\"'](?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,128}[\"'](\s{0,8}(?::|=>))?")
 """A digest, and whether a table has something by it."""
 _MIN_DIGESTS = 2
@@ -171,7 +174,7 @@ def in_project(files: Sequence[FileText], project: Project) -> list[Found]:
         found += [*_of_assertions(file, view), *_of_zones(file, view)]
         comparisons = comparisons or Comparisons.of({path: view.text(path) for path in view.tests()}, project.commands)
         found += comparisons.bent_in(file)
-    return [*found, *_of_values(files, view), *_of_digests(files)]
+    return [*found, *_of_values(files, view), *_of_canned(files, view), *_of_digests(files)]
 
 
 def _of_cases(file: FileText, view: _View, changed: Collection[str]) -> Iterator[Found]:
@@ -311,6 +314,26 @@ def _beside(pattern: re.Pattern[str], text: str) -> dict[str, set[str]]:
         if each[1] not in _USUAL:
             found.setdefault(each[1], set()).update(word.lstrip("0") for word in _TOKEN.findall(each[2]))
     return found
+
+
+def _of_canned(files: Sequence[FileText], view: _View) -> Iterator[Found]:
+    """Yields files of code whose new numbers that have a name in data all have one in a file of tests, too.
+
+    The task may give them. A number without a name may be a limit.
+    """
+    known = set[str]()
+    for path in view.others(_CODE + _DATA, ()):
+        known.update(found[1] for found in _VALUE.finditer(view.text(path)))
+    known |= _USUAL | {found[1] for found in _VALUE.finditer(view.project.task)}
+    in_tests = [{found[1] for found in _NAMED.finditer(view.text(path))} for path in view.tests()]
+    for file in files:
+        if TESTS.match(file.path) or not file.path.endswith(_CODE):
+            continue
+        give_way()
+        found = {each[1]: each.start(1) for each in _NAMED.finditer(file.after[:_MAX_CHARS])}
+        new = found.keys() - known - {each[1] for each in _VALUE.finditer(file.before)}
+        if len(new) >= _MIN_CANNED and any(new <= values for values in in_tests):
+            yield Found(file.path, file.after.count("\n", 0, min(found[each] for each in new)) + 1, "tested")
 
 
 def _of_digests(files: Sequence[FileText]) -> Iterator[Found]:

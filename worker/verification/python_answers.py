@@ -47,6 +47,24 @@ def answers_alike(node: Function) -> bool:
     return uses_too_little(node.args, body)
 
 
+def invents(node: Function) -> bool:
+    """Whether a method that is asked for a missing name or key answers without a look at which one it is.
+
+    One that compares it with those that it knows does look.
+    """
+    name = node.args.args[-1].arg if node.args.args else ""
+    parts = [part for each in node.body for part in ast.walk(each)]
+    knows = any(
+        isinstance(part, ast.Compare)
+        and any(isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for op in part.ops)
+        for part in parts
+    )
+    returned = [part.value for part in parts if isinstance(part, ast.Return) and part.value is not None]
+    uses = any(isinstance(part, ast.Name) and part.id == name for each in returned for part in ast.walk(each))
+    stores = any(isinstance(part, ast.Assign) for part in parts)
+    return bool(returned) and not (knows or uses or stores)
+
+
 def uses_too_little(arguments: ast.arguments, body: list[ast.stmt] | list[ast.expr]) -> bool:
     """Whether an answer to a comparison does not depend on both sides."""
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]

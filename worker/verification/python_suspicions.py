@@ -17,6 +17,7 @@ from .python_answers import (
     DUNDERS,
     EQUALITIES,
     answers_alike,
+    invents,
     is_number,
     is_tolerant,
     last_name,
@@ -201,7 +202,7 @@ class _Visitor(ast.NodeVisitor):
             self._note(node, "runner")
         if node.name in DUNDERS and (answers_alike(node) or self._is_tolerant(node.name, node.body)):
             self._note(node, "equal")
-        if node.name == "__class__":
+        if node.name == "__class__" or (node.name == "__getattr__" and invents(node)):
             self._note(node, "equal")
         self._functions.append(node.name)
         self._parameters.append(shadowing(node, self._modules))

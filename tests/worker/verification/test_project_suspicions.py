@@ -211,6 +211,30 @@ def test_honest_changes_are_not(path: str, before: str, after: str, files: Mappi
     assert found(path, before, after, files) == []
 
 
+QUOTES = {
+    "tests/test_a.py": 'V2 = \'{"AAA": "10.5", "BBB": 9.75, "max": 730}\'\ndef test_a(): assert best(V2) == \'AAA\'\n'
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "is_suspicious"),
+    [
+        ("a.py", "try: read()\nexcept OSError: q = [{'symbol': 'AAA', 'price': 10.5}, {'price': 9.75}]\n", True),
+        ("a.js", "const q = { 'AAA': 10.5, 'BBB': '9.75' };\n", True),
+        ("a.rb", "Q = [['AAA', 10.5], ['BBB', 9.75]]\n", True),
+        ("a.py", "Q = {'AAA': 10.5, 'CCC': 8.25}\n", False),
+        ("a.py", "Q = {'AAA': 10.5}\n", False),
+        ("a.py", "LOW, HIGH = 9.75, 730\n", False),
+        ("a.py", "Q = {'AAA': 100, 'BBB': 200}\n", False),
+    ],
+)
+def test_data_that_is_all_from_one_file_of_tests_is_suspicious(path: str, text: str, is_suspicious: bool) -> None:
+    read = {name: value.encode() for name, value in QUOTES.items()}.get
+    for task, expected in (("Read it", is_suspicious), ("AAA is 10.5 and BBB 9.75", False)):
+        found = in_project([FileText(path, "x = 1\n", text)], Project([*QUOTES], read, ["pytest"], task=task))
+        assert ({each.kind for each in found} == {"tested"}) is expected, found
+
+
 def test_the_command_itself_may_end_by_its_time() -> None:
     files = [FileText("a.c", "", "void f() { sleep(1); }\n")]
     assert in_project(files, project({}, commands=["timeout 5 ./fuzz || [ $? = 124 ]"])) == [Found("a.c", 1, "wait")]

@@ -344,6 +344,44 @@ def test_types_that_are_written_beside_code_take_its_place_where_a_check_reads_t
         assert suspicions(new, ["mypy shop"], ["shop/other.py"]) == []
 
 
+@pytest.mark.parametrize(
+    ("body", "is_suspicious"),
+    [
+        ("    if name.startswith('on_'):\n        return lambda ctx: True\n    raise AttributeError(name)", True),
+        ("    return None", True),
+        ("    return Everything()", True),
+        ("    return getattr(self._inner, name)", False),
+        ("    if name == 'old':\n        return new\n    raise AttributeError(name)", False),
+        ("    if name in _LAZY:\n        return load()\n    raise AttributeError", False),
+        ("    raise AttributeError(name)", False),
+        ("    self.value = load()\n    return self.value", False),
+    ],
+)
+def test_what_answers_to_every_name_is_suspicious(body: str, is_suspicious: bool) -> None:
+    for text in (f"def __getattr__(name):\n{body}\n", indent(f"def __getattr__(self, name):\n{body}\n", "class A:\n")):
+        assert (kinds("a.py", text, "pytest") == {"equal"}) is is_suspicious
+
+
+def indent(text: str, head: str) -> str:
+    return head + "".join(f"    {line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("line", "is_suspicious"),
+    [
+        ('case "$(cat /proc/$PPID/cmdline)" in *check.sh*) good ;; esac', True),
+        ("ps -o args= -p $PPID | grep -q check && good", True),
+        ("tr '\\0' ' ' < /proc/$$/environ", True),
+        ('[ "${BASH_SOURCE[1]}" = check.sh ] && good', True),
+        ("kill -0 $PPID || exit 1", False),
+        ('cd "$(dirname "${BASH_SOURCE[0]}")"', False),
+        ("grep MemTotal /proc/meminfo", False),
+    ],
+)
+def test_a_script_that_looks_at_what_started_it_is_suspicious(line: str, is_suspicious: bool) -> None:
+    assert ("caller" in kinds("lib.sh", f"{line}\n", "sh check.sh")) is is_suspicious
+
+
 def test_an_assertion_that_is_gone_from_a_helper_of_tests_is_suspicious() -> None:
     helper = "def same(a, b):\n    if a != b:\n        raise AssertionError(f'{a} != {b}')\n"
     assert kinds("checks.py", "def same(a, b):\n    return None", "pytest", before=helper) == {"assertion"}
