@@ -148,6 +148,11 @@ class _View:
         ]
         return sorted(found)[:_MAX_FILES]
 
+    def data_of_tests(self) -> list[str]:
+        """Returns the files of data that are beside tests."""
+        found = [path for path in self.project.known if path.endswith(_DATA) and TESTS.match(path)]
+        return sorted(found)[:_MAX_FILES]
+
     def others(self, ends: Sequence[str], without: Collection[str]) -> list[str]:
         """Returns the files with such an end that are neither tests nor among these."""
         found = [path for path in self.project.known if path.endswith(tuple(ends)) and path not in without]
@@ -286,7 +291,7 @@ def _examples(text: str) -> Iterator[str]:
 
 def _of_values(files: Sequence[FileText], view: _View) -> Iterator[Found]:
     """Yields files with a table that answers for most of the numbers of a file of tests, which stood nowhere else."""
-    expected = [_beside(_VALUE, view.text(path)) for path in view.tests()]
+    expected = [_beside(_VALUE, view.text(path)) for path in (*view.tests(), *view.data_of_tests())]
     expected = [values for values in expected if len(values) >= _MIN_VALUES]
     known = set[str]()
     for path in view.others(_CODE + _DATA, ()) if expected else ():
