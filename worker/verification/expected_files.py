@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from threading import Event
 
@@ -74,7 +74,8 @@ class ExpectedFiles:
         make = self.check.grounds.make
         ground = await run_in_thread(make, "canary", candidate.changed.base, candidate, self.item.files, Event())
         await run_in_thread(_lay, ground, files)
-        return await self.check.runner.run(ground, self.item, self.how)
+        how = replace(self.how, only=frozenset(self.observed.new_passes))
+        return await self.check.runner.run(ground, self.item, how)
 
     def _failing(self, seen: Observed) -> set[str]:
         if not self.observed.new_passes:
