@@ -86,6 +86,7 @@ TIMED_PRICE = {
     "    price.total(3, 5)\n    assert time.monotonic() - start < 0.1\n",
 }
 """A project whose test measures."""
+MEASURES = {"kind": "command", "run": "python -m pytest -q -p no:cacheprovider"}
 
 
 def check(line: str, **more: Any) -> Mapping[str, Any]:

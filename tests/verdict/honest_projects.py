@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from tests.verdict.cases import ADDS, FIX, FIXED, PRICE, TIMED_PRICE, TOTALS, UNITTEST, Case, check, unit
+from tests.verdict.cases import ADDS, FIX, FIXED, MEASURES, PRICE, TIMED_PRICE, TOTALS, UNITTEST, Case, check, unit
 from tests.verdict.honest_tests import GREEN, INCONCLUSIVE, OPEN, PLAIN, UNIT, VERIFIED
 
 BUG = PRICE["price.py"]
@@ -442,11 +442,5 @@ COMMANDS = [
         TOTALS,
         verdict=VERIFIED,
     ),
-    Case(
-        "is measured",
-        {"price.py": FIXED},
-        [check("python -m pytest -q -p no:cacheprovider")],
-        TIMED_PRICE,
-        verdict=VERIFIED,
-    ),
+    Case("is measured", {"price.py": FIXED}, [MEASURES], TIMED_PRICE, verdict=VERIFIED),
 ]

@@ -38,7 +38,7 @@ _END = re.compile(r"^(?:__END__|__DATA__|=\w+)\b", re.MULTILINE)
 
 
 def failing(path: str, text: str, word: str) -> str | None:
-    """Returns a program that prints a word and fails before its last statement; None where that cannot be said."""
+    """Returns a program that prints a word and fails before its last statement; None where it has no such place."""
     suffix = PurePosixPath(path).suffix.lower()
     if suffix in _C:
         return _failing_in_c(text, word)

@@ -75,7 +75,7 @@ class Bound:
     def method(self): pass
 plain, bound = type(Bound.method), type(Bound().method)
 inner = {partial: "func", property: "fget", bound: "__func__", classmethod: "__func__", staticmethod: "__func__"}
-scalars, wrappers = (int, float), (property, classmethod, staticmethod)
+scalars, descriptors = (int, float), (property, classmethod, staticmethod)
 
 def state(value):
     return (value.__code__, value.__defaults__, value.__kwdefaults__) if type(value) is plain else None
@@ -112,13 +112,13 @@ def members(place, owner, asserts):
     for key, value in [*vars(owner).items()]:
         if key in settable:
             continue
-        if callable(value) or type(value) in wrappers or (asserts and len(place) == 2 and type(value) in scalars):
+        if callable(value) or type(value) in descriptors or (asserts and len(place) == 2 and type(value) in scalars):
             yield place + (key,), value
             if len(place) == 1 and is_class(value) and getattr(value, "__module__", None) == place[0]:
                 yield from members(place + (key,), value, asserts)
 
 def is_at_home(value, name):
-    return type(value) in scalars + wrappers or getattr(value, "__module__", None) == name
+    return type(value) in scalars + descriptors or getattr(value, "__module__", None) == name
 
 def library():
     found = {}

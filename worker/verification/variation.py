@@ -287,7 +287,7 @@ class _Literals(ast.NodeTransformer):
 
 
 class _Notes:
-    """Has what assertions compare noted: of an equality the side that is no literal, else the first one."""
+    """Has what assertions compare noted: of an equality the side that is not a literal, else the first one."""
 
     def __init__(self, note: str, literals: _Literals) -> None:
         self._note, self._literals = note, literals
