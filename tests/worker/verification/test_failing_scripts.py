@@ -67,8 +67,10 @@ def test_main_in_c_fails_at_its_last_return() -> None:
     ],
 )
 def test_programs_that_the_command_names_are_made_to_fail_else_all_tests(named: set[str], made: set[str]) -> None:
-    files = dict.fromkeys(("tests/run.sh", "tests/more.sh", "src/lib.sh", "Makefile"), b"a=1\nexit $a\n")
-    words = make_fail(files, named, files.get, files.__setitem__)
+    files: dict[str, bytes] = dict.fromkeys(
+        ("tests/run.sh", "tests/more.sh", "src/lib.sh", "Makefile"), b"a=1\nexit $a\n"
+    )
+    words = make_fail([*files], named, files.get, files.__setitem__)
     assert {*words} == made
     assert all(word.encode() in files[path] for path, word in words.items())
     assert len({*words.values()}) == len(words)

@@ -100,7 +100,7 @@ GENERAL = {
 }
 
 
-def answers(test: str, code: str, folder: Path) -> list[tuple[bool, Sequence[str]]]:
+def answers(test: str, code: str, folder: Path) -> list[tuple[str, Sequence[str]]]:
     """Returns what a test notes that was rewritten, with this code."""
     place: dict[str, Any] = {"__file__": str(folder / "test_it.py"), "__name__": "test_it"}
     names = {"T.test_it"} if "TestCase" in test else {"test_it"}
