@@ -188,7 +188,16 @@ def test_doctor_is_well_inside_the_containers(guarded_redis: str, tmp_path: Path
             [BIN / "deputize", "doctor", "--json"], env=given, cwd=tmp_path, capture_output=True, text=True
         )
         rows = {row["name"]: row["state"] for row in map(json.loads, done.stdout.splitlines())}
-        assert (rows["home"], rows["redis"]) == ("ok", "ok"), done.stdout
+        assert (rows["home"], rows["redis"], rows["service"]) == ("ok", "ok", "ok"), done.stdout
+
+
+def test_each_command_of_the_header_is_one_that_compose_reads() -> None:
+    """Options of the whole, such as ``--profile``, stand before the command."""
+    header = (ROOT / "docker-compose.yml").read_text("utf-8").partition("\nname:")[0]
+    printed = re.findall(r"docker compose ((?:--?[\w-]+ \w+ )*)(\w+)([^#\n…]*)", header)
+    assert {command for _, command, _ in printed} == {"up", "exec"}
+    assert ("--profile ops ", "up", " ") in printed
+    assert [rest for _, _, rest in printed if "--profile" in rest] == []
 
 
 def test_every_service_that_speaks_to_redis_has_its_address_from_a_file() -> None:
