@@ -50,6 +50,7 @@ _one_search = threading.Lock()
 _known: dict[tuple[tuple[tuple[str, str], ...], str, tuple[Path, ...], int], _Judged] = {}
 """What it found, by what it depends on, and the period."""
 _MAX_LINKS = 16
+_MAX_SETTINGS = 1 << 16
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _KEPT_IN = (
     *(".pyenv/versions", ".local/share/uv/python", ".local/share/mise/installs", ".asdf/installs"),
@@ -411,7 +412,8 @@ def _first_word(text: str | Path) -> str:
 
 def _settings_of(venv: Path) -> dict[str, str]:
     try:
-        lines = (venv / "pyvenv.cfg").read_text("utf-8", "replace").splitlines()
+        with (venv / "pyvenv.cfg").open(encoding="utf-8", errors="replace") as file:
+            lines = file.read(_MAX_SETTINGS).splitlines()  # a stranger may have written it
     except OSError:
         return {}
     return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}

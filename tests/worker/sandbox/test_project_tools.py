@@ -118,6 +118,14 @@ async def test_a_read_only_run_stays_read_only(project: Path, tmp_path: Path) ->
             assert "Read-only file system" in await said(sandbox, f"touch {path}")
 
 
+def test_of_the_settings_of_an_environment_only_the_beginning_is_read(tmp_path: Path) -> None:
+    """A stranger's folder may have a file there that takes no room on the disk, but all memory."""
+    folder = venv_at(tmp_path / "project", "/usr/bin/python3")
+    with (folder / ".venv/pyvenv.cfg").open("a") as file:
+        file.truncate(1 << 40)
+    assert [*find_tools(folder, NOTHING, [], []).dependencies] == [".venv"]
+
+
 def test_a_link_for_an_environment_is_not_followed(project: Path, tmp_path: Path) -> None:
     hostile = tmp_path / "hostile"
     hostile.mkdir()
