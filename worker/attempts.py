@@ -52,10 +52,8 @@ from .sandbox.bubblewrap import MOUNT, Sandbox
 from .sandbox.project_tools import NO_TOOLS
 from .services import Services
 from .spending import DaySpending
-from .subagents import Children, Inheritance, SubagentRunner
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
-from .tools.context import SUBMIT
 from .tools.naming import call_names
 from .workspace.patches import Facts
 from .workspace.workspace import Workspace
@@ -108,7 +106,6 @@ class Attempt:
             report_step=partial(services.progress.update, claim.id),
             free_slot=services.free_slot,
         )
-        self.children = Children(self.context, services)
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
         self.spending = DaySpending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
         self.trace = services.trace(claim, emit.mask)
@@ -119,7 +116,6 @@ class Attempt:
             self._traceparent = self._traceparent or stored[TRACE]
         self.worker = services.name
         self.given_up = given_up_because(claim, services.settings.max_attempts)
-        self.retry_seconds = services.retry_seconds
         self.retention_seconds = services.settings.retention_seconds
         self.facts: Facts | None = None
         """The changes of the files; None before the end, and where these could not be compared."""
@@ -164,7 +160,7 @@ class Attempt:
         self.inbox.open(self.services.store.redis, self.services.wrap_up_seconds, on_wrap_up)
 
     async def prepare(self) -> None:
-        await discard_files(self.services, self.context.claim, self.children.check_fence)
+        await discard_files(self.services, self.context.claim, self.context.emit.check_fence)
         self.context.claim, self._continued = await with_continued(self.services, self.context.claim)
 
     async def events(self) -> Sequence[Envelope]:
@@ -237,7 +233,6 @@ class Attempt:
         """
         run = self.context
         conversation, model = self._conversation(model)
-        await self.children.recall()
         tools = open_tools(
             run.claim,
             self.offer,
@@ -334,14 +329,11 @@ class Attempt:
     def _tool_calls(
         self, policy: PolicyContext, conversation: Conversation, tools: RunTools, hooks: TurnHooks
     ) -> ToolCalls:
-        run, services = self.context, self.services
-        kit = {name: tool for name, tool in tools.kit.items() if name != SUBMIT}
-        inheritance = Inheritance(run.claim, services.settings, kit, self.workspace.path)
-        subagents = SubagentRunner(run, services, self.children, inheritance, conversation.unanswered, self.trace_of)
+        run = self.context
         return ToolCalls(
             run=run,
             kit=tools.kit,
-            context=replace(tools.context, subagents=subagents),
+            context=tools.context,
             approval=Approval(policy, self.requests, run.steps, self.reading),
             ledger=Ledger(
                 run.emit,

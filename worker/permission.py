@@ -52,6 +52,9 @@ from ..shared.runs.permissions import (
 from ..shared.runs.record import PROGRESS
 from ..shared.settings import Settings
 from ..shared.text import clip, plain_number
+from .core.limits import LimitReached
+from .core.outcome import RunOutcome
+from .core.part import Part
 from .core.run_context import RunContext, StepLog
 from .core.run_contracts import Accepted, Asked, Judged, Permitted
 from .models.base import Call
@@ -72,7 +75,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class PermissionRequests:
+class PermissionRequests(Part):
     """The requests of one run."""
 
     run: RunContext
@@ -131,6 +134,14 @@ class PermissionRequests:
             await self.run.emit.settled()
             self._report(await self._answers({*self._open}))
             self._open.clear()
+
+    async def before_turn(self, limit: LimitReached | None) -> None:
+        if limit:
+            await self.close()
+
+    async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
+        await self.close()
+        return outcome
 
     def _publish(self, id: str, question: Question, created: datetime) -> PermissionRequest:
         verdict = question.verdict

@@ -10,6 +10,8 @@ from ..shared.connection import Pipe
 from ..shared.errors import Fenced
 from ..shared.events import ProgressMade
 from ..shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
+from .core.outcome import RunOutcome
+from .core.part import Part
 from .core.run_context import RunContext
 
 FULL_SECONDS = 1.0
@@ -17,7 +19,7 @@ FULL_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class DaySpending:
+class DaySpending(Part):
     """One run's share of the day's caps: reserved in Redis before each model call, booked after it."""
 
     run: RunContext
@@ -39,10 +41,14 @@ class DaySpending:
             return wanted
         return self.run.meter.capped_allowance(prompt_tokens, wanted, await self._reserve(*costs))
 
-    async def settle(self) -> None:
+    async def book(self) -> None:
         """Books what was spent and releases the reservation."""
         if self.caps:
             await self._ask(0, 0)
+
+    async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
+        await self.book()
+        return outcome
 
     async def _reserve(self, most: float, least: float) -> float | Cap:
         """Returns the US dollars that are reserved, or the cap that is reached."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..shared.bus import RECHECK_SECONDS, Listener
 from ..shared.connection import retried
-from ..shared.delegation import Delegation, Status, Usage
+from ..shared.delegation import Delegation, Usage
 from ..shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
 from ..shared.events import Envelope, PermissionAnswered, PermissionRequested, StepStarted
 from ..shared.ids import new_id
@@ -173,7 +173,7 @@ class Children:
         await self.recall()
         lent = self._run.meter.lent
         if lent:
-            await self.check_fence()
+            await self._run.emit.check_fence()
         for id in list(lent):
             try:
                 await retried(partial(self._store.cancel, id))
@@ -185,11 +185,6 @@ class Children:
                     child = await self.wait(id)
                     self._run.meter.book(id, child.result.usage if child.result else Usage())
         return list(lent)
-
-    async def check_fence(self) -> None:
-        """Stops the run and raises ``Fenced`` where another worker owns it."""
-        self._run.emit.set({"status": Status.RUNNING.value})
-        await self._run.emit.settled()
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +332,7 @@ class SubagentRunner:
             kind = ErrorType.LIMIT_REACHED if isinstance(error, LimitReached) else ErrorType.EXECUTION_FAILED
             raise ToolError(kind, f"no subagent was started: {error}") from None
         except Fenced:
-            await self.children.check_fence()
+            await self.run.emit.check_fence()
             raise
 
     def _sharers(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,45 +14,86 @@ from tests.architecture.sources import ROOT, python_files
 from tests.architecture.tree_copy import copy_of_the_tree, run_tests_in
 
 FILES = {
-    "metrics": "worker/parts/metrics.py",
-    "webhook": "worker/parts/notifications.py",
-    "merge": "worker/merges",
-    "rounds": "worker/verification/rounds.py",
-    "claims": "worker/verification/summary_claims.py",
-    "delivery": "worker/parts/delivery.py",
+    "metrics": ["worker/parts/metrics.py"],
+    "webhook": ["worker/parts/notifications.py"],
+    "merge": ["worker/merges"],
+    "rounds": ["worker/verification/rounds.py"],
+    "subagents": ["worker/parts/subagents.py", "worker/subagents.py"],
+    "retry": ["worker/parts/retry.py"],
+    "claims": ["worker/verification/summary_claims.py"],
+    "delivery": ["worker/parts/delivery.py"],
 }
+LEFT = ["traces", "reading", "snapshots", "permission", "caps"]
 OF_THE_CORE = (
     *(f"tests/worker/core/test_{name}.py" for name in ("emit", "ledger", "loop", "prompt", "run_context")),
     "tests/fundamentals/test_14_the_loop_alone.py",
 )
 """A sample that ends in seconds."""
+WITHOUT = """
+import asyncio, importlib, sys, tempfile
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+table, removed = sys.argv[1], tuple(sys.argv[2:])
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "deputize.worker.parts.table":
+            return spec_from_file_location(name, table)
+        if any(name == each or name.startswith(each + ".") for each in removed):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Finder)
+for name in ("__main__", "task", "parts.table", "core.run"):
+    importlib.import_module(f"deputize.worker.{name}")
+from tests.fundamentals import test_14_the_loop_alone as chapter
+with tempfile.TemporaryDirectory() as folder:
+    asyncio.run(chapter.test_the_loop_works_with_a_model_a_tool_and_a_record_in_memory(Path(folder)))
+print([row.name for row in sys.modules["deputize.worker.parts.table"].PARTS])
+"""
 
 
 def without(table: str, row: str) -> str:
-    """The source of the table without one of its rows, and without the function that makes its part."""
-    maker = re.search(rf'Row\("{row}", .*, (\w+)\),', table)
+    """The source of the table without one of its rows, and without the import or the function of its part."""
+    maker = re.search(rf'Row\("{row}", (\w+)\),', table)
     assert maker, row
     table = re.sub(rf'    Row\("{row}", .*\n', "", table)
-    return re.sub(rf"def {maker[1]}\(.*?\n\n\n", "", table, flags=re.DOTALL)
+    table = re.sub(rf"def {maker[1]}\(.*?\n\n\n", "", table, flags=re.DOTALL)
+    return re.sub(rf"from \S+ import {maker[1]}\n", "", table)
 
 
+def without_all(table: str) -> str:
+    for row in FILES:
+        table = without(table, row)
+    return re.sub(r"from \.notifications .*\n", "", table)  # which a function names
+
+
+def test_without_the_parts_a_worker_is_imported_and_its_loop_works(tmp_path: Path) -> None:
+    table = tmp_path / "table.py"
+    table.write_text(without_all((ROOT / "worker/parts/table.py").read_text()))
+    removed = [f"deputize.{path.removesuffix('.py').replace('/', '.')}" for paths in FILES.values() for path in paths]
+    done = subprocess.run([sys.executable, "-c", WITHOUT, table, *removed], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{LEFT}\n", "")
+
+
+@pytest.mark.thorough
 @pytest.mark.long
 def test_without_the_parts_the_tests_of_the_core_pass(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)
     table = tree / "worker/parts/table.py"
-    for row, path in FILES.items():
-        table.write_text(without(table.read_text(), row))
-        place = tree / path
-        shutil.rmtree(place) if place.is_dir() else place.unlink()
-    assert re.findall(r'Row\("(\w+)"', table.read_text()) == ["traces", "reading", "snapshots"]
+    table.write_text(without_all(table.read_text()))
+    for path in (tree / name for names in FILES.values() for name in names):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert re.findall(r'Row\("(\w+)"', table.read_text()) == LEFT
     code, output = run_tests_in(tree, *OF_THE_CORE)
     assert code == 0, output
 
 
 def test_the_core_names_no_part() -> None:
-    named = re.compile(r"\b(?:merges|verification|delivery)\b|summary_claims")
+    named = re.compile(r"\b(?:merges|verification|delivery|subagents|permission|spending)\b|summary_claims")
     core = [path for path in python_files("worker") if path.parent == ROOT / "worker/core"]
     assert core
     for path in core:
-        imports = re.findall(r"^\s*(?:from|import) .*", path.read_text(), re.MULTILINE)
+        imports = re.findall(r"^\s*(?:from|import) \.\.(?!\.).*", path.read_text(), re.MULTILINE)
         assert [line for line in imports if named.search(line)] == [], path.relative_to(ROOT)

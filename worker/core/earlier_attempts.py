@@ -1,19 +1,15 @@
-"""What the attempts before this one left, and whether another one follows."""
+"""What the attempts before this one left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from ...shared.delegation import Step
-from ...shared.events import Envelope, RunRetried, StepCompleted, StepStarted
+from ...shared.events import Envelope, StepCompleted, StepStarted
 from ...shared.runs.record import Claim
 from ...shared.runs.store import ALONE_AFTER, MOST_STARTS
 from .conversation import calls_in
-from .limits import Meter
-from .outcome import RunOutcome
 from .run_context import StepLog
-
-MAX_DELAY_SECONDS = 60.0
 
 
 def interrupted_because(claim: Claim) -> str:
@@ -45,19 +41,3 @@ def recall_steps(steps: StepLog, claim: Claim, events: Iterable[Envelope]) -> li
     steps.announced |= {step.id for step in started}
     ended = {step.id for step in steps.ended}
     return [step for step in started if step.id not in ended]
-
-
-def next_try(claim: Claim, outcome: RunOutcome, meter: Meter, first_delay: float) -> RunRetried | None:
-    """Returns the event of another try, or None where the run has ended for good."""
-    asked = claim.request.retry
-    if asked is None or claim.past.retries >= asked.attempts or outcome.reason.value not in asked.on:
-        return None
-    if not outcome.may_pass or meter.is_spent or meter.wraps_up:
-        return None
-    return RunRetried(
-        reason=outcome.reason,
-        error=outcome.summary,
-        retry=claim.past.retries + 1,
-        of=asked.attempts,
-        delay_seconds=min(first_delay * 2**claim.past.retries, MAX_DELAY_SECONDS),
-    )

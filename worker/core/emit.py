@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from ...shared.delegation import Status
 from ...shared.errors import Fenced
 from ...shared.event_size import capped
 from ...shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
@@ -215,6 +216,11 @@ class Emitter:
             await asyncio.sleep(0)  # where it was done before, the call of _written may still be to come
         if self._fenced:
             raise Fenced
+
+    async def check_fence(self) -> None:
+        """Stops the run and raises ``Fenced`` where another worker owns it."""
+        self.set({"status": Status.RUNNING.value})
+        await self.settled()
 
     async def end(
         self,

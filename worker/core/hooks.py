@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ..tools.base import AnyTool, ToolContext, ToolResult
+from .limits import LimitReached
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class PermittedCall:
 
 GoOn = Callable[[], Awaitable[ToolResult]]
 """Executes a call, by the parts behind this one and its tool; a tool that fails returns its error as a result."""
+BeforeTurn = Callable[[LimitReached | None], Awaitable[None]]
+"""The hook ``before_turn`` of a part."""
 Around = Callable[[PermittedCall, GoOn], Awaitable[ToolResult]]
 """The hook ``around`` of a part."""
 
@@ -28,5 +32,12 @@ Around = Callable[[PermittedCall, GoOn], Awaitable[ToolResult]]
 class TurnHooks:
     """Hooks of all parts of one run that have them, in the order of the parts."""
 
-    before_turn: Sequence[Callable[[], Awaitable[None]]] = ()
+    before_turn: Sequence[BeforeTurn] = ()
     around: Sequence[Around] = ()
+
+
+async def call_each(hooks: Sequence[BeforeTurn], limit: LimitReached | None = None) -> None:
+    """Raises ``LimitReached``; not before the final turn, whose ``limit`` was reached already."""
+    for before_turn in hooks:
+        with suppress(LimitReached) if limit else nullcontext():
+            await before_turn(limit)

@@ -52,7 +52,6 @@ async def completed(
 
 async def release(resources: Resources, event: RunRetried) -> None:
     """Releases the run to its next try, in one write, the last one of this try."""
-    await resources.spending.settle()
     meter = resources.context.meter
     fields = {
         SPENT: meter.own.to_json(),
@@ -79,6 +78,5 @@ async def finish(resources: Resources, result: ToolAgentResult, outputs: RunOutp
         fields[DISK] = str(outputs.disk_bytes)
     if outputs.patch is not None:
         fields["patch"] = emit.mask.text(outputs.patch)
-    await resources.spending.settle()
     artifacts = {name: emit.mask.text(text) for name, text in outputs.kept.items()}
     await emit.end(RunFinished(result=result), fields, retention=resources.retention_seconds, artifacts=artifacts)

@@ -22,6 +22,7 @@ from ...shared.events import TurnStarted
 from ..models.base import Call, Reply
 from ..models.endings import Ending, imitates_call
 from .conversation import Conversation
+from .hooks import BeforeTurn, call_each
 from .limits import LimitReached
 from .model_calls import ModelCalls, compact, reply_from_log
 from .prompt import last_turn
@@ -40,7 +41,7 @@ class Loop:
     model_calls: ModelCalls
     tool_calls: ToolCalls
     repetition: Repetition | None
-    before_turn: Sequence[Callable[[], Awaitable[None]]] = ()
+    before_turn: Sequence[BeforeTurn] = ()
 
     @property
     def last_turn(self) -> int:
@@ -86,8 +87,7 @@ class Loop:
     async def turn(self) -> Reply:
         """Runs the model call of the next turn; compacts a conversation that is too long for the model."""
         self.run.meter.check_turn()
-        for before_turn in self.before_turn:
-            await before_turn()
+        await call_each(self.before_turn)
         await self.inbox.settled()
         if not self.conversation.awaits_rest:
             self.inbox.read(self.conversation.ask, self.run.meter.turns + 1)
@@ -128,8 +128,8 @@ class Loop:
         if self.run.output is not None:
             return ""
         turn, note = self.run.meter.turns + 1, last_turn(limit, hands_in=self.run.lacks_output)
+        await call_each(self.before_turn, limit)
         self.close_calls(str(limit), note=note)
-        await self.tool_calls.approval.close()
         await self.inbox.settled()
         self.inbox.read(self.conversation.ask, turn)
         self.run.meter.reached = limit

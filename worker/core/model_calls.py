@@ -184,7 +184,7 @@ class ModelCalls:
                         )
                     usage = meter.spend(reply.usage)
                     self.count(usage)
-                    await self.spending.settle()
+                    await self.spending.book()
                     return replace(reply, usage=usage)
 
     def _begin(self, usage: Usage, counted: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ...shared.delegation import FinalStatus, Status, TerminationReason
+from ...shared.events import RunRetried
 from ...shared.text import clip
 
 MAX_SUMMARY_CHARS = 16_000
@@ -32,6 +33,10 @@ class RunOutcome:
     """Whether the same run may end better at another time; wrong credentials do not."""
     is_report: bool = False
     """Whether the model wrote the words after its last call."""
+    of_loop: bool = False
+    """Whether it comes from the loop, while that can go on."""
+    again: RunRetried | None = None
+    """The event of another try, which follows in place of a result."""
 
     @property
     def status(self) -> FinalStatus:

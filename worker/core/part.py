@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...shared.events import Event
     from ..tools.context import ToolResult
     from .hooks import GoOn, PermittedCall
+    from .limits import LimitReached
     from .loop import Loop
     from .outcome import RunOutcome
 
@@ -54,8 +55,11 @@ class Part:
         """Called before the first turn. An outcome ends the run; the parts behind this one do not begin."""
         return None
 
-    async def before_turn(self) -> None:
-        """Called before each turn but the final one. ``LimitReached`` ends the work: the final turn follows."""
+    async def before_turn(self, limit: LimitReached | None) -> None:
+        """Called before each turn, before the final one with the ``limit`` that has ended the work.
+
+        ``LimitReached`` ends the work: the final turn follows.
+        """
 
     async def around(self, call: PermittedCall, go_on: GoOn) -> ToolResult:
         """Called for each call that is executed. Returns its result, as a rule that of ``go_on``.
@@ -72,7 +76,10 @@ class Part:
         """
 
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
-        """Called when the loop has ended. Returns the outcome, or None where the loop is to go on."""
+        """Called with each outcome: when the loop has ended, and where the run ends without it or fails.
+
+        Returns the outcome, or None where the loop is to go on, which is possible for an outcome ``of_loop``.
+        """
         return outcome
 
     async def end(self) -> None:

@@ -16,7 +16,7 @@ from ..models.base import Model
 from .hooks import TurnHooks
 from .loop import Loop
 from .run_context import RunContext
-from .run_contracts import Children, Inbox, PermissionRequests, Spending
+from .run_contracts import Inbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,6 @@ class Resources(Protocol):
     def inbox(self) -> Inbox: ...
 
     @property
-    def children(self) -> Children: ...
-
-    @property
-    def requests(self) -> PermissionRequests: ...
-
-    @property
-    def spending(self) -> Spending: ...
-
-    @property
     def worker(self) -> str:
         """The name of the worker."""
         ...
@@ -58,11 +49,6 @@ class Resources(Protocol):
     @property
     def given_up(self) -> str:
         """Why the run is not gone on with; "" where it is."""
-        ...
-
-    @property
-    def retry_seconds(self) -> float:
-        """The delay of its first automatic retry."""
         ...
 
     @property

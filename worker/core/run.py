@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
 
 from ...shared.delegation import TerminationReason, ToolAgentResult
 from ...shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
@@ -17,12 +19,12 @@ from ..linux.system import exhausted
 from ..models.base import Model
 from ..threads import EXIT_EXCEPTIONS
 from ..tools.traits import further_tools, tool_traits
-from .earlier_attempts import interrupted_because, next_try, recall_steps
+from .earlier_attempts import interrupted_because, recall_steps
 from .hooks import TurnHooks
 from .last_write import completed, finish, release, result_of
 from .loop import Loop
 from .outcome import RunCancelled, RunOutcome
-from .part import Hearing, Part, Work
+from .part import Hearing, Part, Work, errors_reported
 from .resources import Resources
 from .run_context import in_doubt
 from .supervision import Supervision
@@ -45,7 +47,7 @@ class Run:
         self.resources = resources
         self.parts = parts
         self.context = resources.context
-        self.supervision = Supervision(self.context, stop, self._end_children)
+        self.supervision = Supervision(self.context, stop)
         self.heartbeat_seconds = heartbeat_seconds
         self._hearing = [Hearing(part) for part in parts if type(part).hears is not Part.hears]
         self.context.emit.listeners = self._hearing
@@ -64,13 +66,14 @@ class Run:
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         self.resources.open_inbox(self._wrap_up)
         try:
-            outcome = (await self._work()).masked(self.context.emit.mask.text)
+            outcome = await self._work()
             if self.loop is None and not self.claim.is_first:
-                await self._settle()
-            await self._end_children()
-            await self.resources.requests.close()
-            if again := next_try(self.claim, outcome, self.context.meter, self.resources.retry_seconds):
-                await release(self.resources, again)
+                await self._end_steps()
+            if not outcome.of_loop:
+                outcome = await self._settled(outcome)
+            outcome = outcome.masked(self.context.emit.mask.text)
+            if outcome.again:
+                await release(self.resources, outcome.again)
                 return None
             self.context.emit.set({CLOSED: "1"})  # no further messages: the result has those that came before
             outputs = await self.resources.outputs()
@@ -156,13 +159,21 @@ class Run:
         if loop is None:
             raise Misconfigured("a run without a model needs a part that does its work")
         while True:
-            outcome = await self.supervision.finished(loop)
+            outcome = replace(await self.supervision.finished(loop), of_loop=True)
             for part in self.parts:
                 if (settled := await part.settle(outcome)) is None:
                     break
                 outcome = settled
             else:
                 return outcome
+
+    async def _settled(self, outcome: RunOutcome) -> RunOutcome:
+        """Returns an outcome that does not come from the loop, as the parts settle it."""
+        report = partial(self.context.report_error, kind="internal")
+        for part in self.parts:
+            with errors_reported(part, report):
+                outcome = await part.settle(outcome) or outcome
+        return outcome
 
     async def _open_files(self) -> None:
         """Opens the files; what comes from another machine is within the run's time."""
@@ -172,7 +183,7 @@ class Run:
         else:
             await opening
 
-    async def _settle(self) -> None:
+    async def _end_steps(self) -> None:
         """Counts the calls that earlier attempts left under way, and ends their steps: they are not gone on with."""
         self.context.meter.tool_calls += len(self.claim.ledger)
         doubt = in_doubt(f"{interrupted_because(self.claim)} while this call was under way")
@@ -189,7 +200,7 @@ class Run:
             if self.context.meter.time_left > 0:
                 recall_steps(self.context.steps, self.claim, await self.resources.events())
             else:
-                await self._settle()
+                await self._end_steps()
         kit = loop.tool_calls.kit
         self._begin(loop.model_calls.model.name, kit, tool_traits(further_tools(kit)))
         await asyncio.sleep(0)  # sent before the first turn, else after what it computes
@@ -208,10 +219,6 @@ class Run:
         self.context.meter.wrap_up()
         if self.loop is None and not self.context.meter.turns:
             self.supervision.stop.set(StopReason.WRAPPED_UP)
-
-    async def _end_children(self) -> None:
-        for id in await self.resources.children.end():
-            self.context.report_error(f"subagent {id} was cancelled, and has not reported its usage yet", "subagent")
 
     async def _beat(self) -> None:
         while True:

@@ -113,22 +113,6 @@ class Inbox(Protocol):
         ...
 
 
-class PermissionRequests(Protocol):
-    """The permission requests of one run."""
-
-    async def close(self) -> None:
-        """Accepts no more answers to what is still asked."""
-        ...
-
-
-class Children(Protocol):
-    """The child delegations of one run."""
-
-    async def end(self) -> list[str]:
-        """Cancels running children; returns the ids of those that have not reported their usage yet."""
-        ...
-
-
 class EndpointWait(Protocol):
     """Waits before model calls, as long as their endpoint has an outage."""
 
@@ -190,6 +174,6 @@ class Spending(Protocol):
         """Returns how many output tokens the next call may have. Raises ``LimitReached(BUDGET)`` and ``Fenced``."""
         ...
 
-    async def settle(self) -> None:
+    async def book(self) -> None:
         """Books what was spent and releases the reservation."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -34,8 +34,6 @@ class Supervision:
 
     run: RunContext
     stop: StopSignal
-    end_children: Callable[[], Awaitable[None]]
-    """Called before the final turn."""
 
     async def finished(self, loop: Loop) -> RunOutcome:
         """Runs the loop under its time limit and stop signals; a limit is followed by a final turn."""
@@ -62,7 +60,6 @@ class Supervision:
         if limit.reason is TerminationReason.WRAPPED_UP and not self.run.meter.turns:
             return _NOT_BEGUN
         earlier, summary = loop.conversation.last_words, ""
-        await self.end_children()
         try:
             summary = await self.until_stopped(loop.summarize(limit), lambda: self.run.meter.time_for_summary)
         except (TimeoutError, LimitReached, ModelUnavailable, RunCancelled) as error:

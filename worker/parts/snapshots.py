@@ -8,6 +8,7 @@ from ...shared.runs.record import FILE_TURNS
 from ..attempts import Attempt
 from ..core.execution import caught
 from ..core.hooks import GoOn, PermittedCall
+from ..core.limits import LimitReached
 from ..core.outcome import RunOutcome
 from ..core.part import Part
 from ..tools.base import Effect
@@ -20,9 +21,9 @@ class Snapshots(Part):
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
 
-    async def before_turn(self) -> None:
+    async def before_turn(self, limit: LimitReached | None) -> None:
         """Notes what background commands changed meanwhile: a run can be done again from the files before this turn."""
-        if any(self._attempt.sandbox.shells):
+        if limit is None and any(self._attempt.sandbox.shells):
             await self._attempt.note_files()
 
     async def around(self, call: PermittedCall, go_on: GoOn) -> ToolResult:

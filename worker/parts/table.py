@@ -1,4 +1,4 @@
-"""The parts of runs, in the order in which the core calls them. Each is imported by the runs that have it."""
+"""The parts of runs, in the order in which the core calls them."""
 
 from __future__ import annotations
 
@@ -9,88 +9,83 @@ from ...shared.request import DelegationRequest, GitWorkspace
 from ...shared.runs.record import WEBHOOK
 from ..attempts import Attempt
 from ..core.part import Part
+from .metrics import Metrics
+from .notifications import Notifications
+from .reading import Reading
+from .retry import Retry
+from .snapshots import Snapshots
+from .subagents import Subagents
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A part, and which runs have it."""
+    """A part. ``make`` returns None for a run that does not have it."""
 
     name: str
-    has: Callable[[Attempt], bool]
-    make: Callable[[Attempt], Part]
+    make: Callable[[Attempt], Part | None]
 
 
 def _request(attempt: Attempt) -> DelegationRequest:
     return attempt.context.claim.request
 
 
-def _traces(attempt: Attempt) -> Part:
-    assert attempt.trace
-    return attempt.trace
+def _webhook(attempt: Attempt) -> Part | None:
+    return Notifications(attempt) if WEBHOOK in attempt.context.claim.kept else None
 
 
-def _metrics(attempt: Attempt) -> Part:
-    from .metrics import Metrics
-
-    return Metrics(attempt)
+# These import large rooms, so only runs that have them do.
 
 
-def _webhook(attempt: Attempt) -> Part:
-    from .notifications import Notifications
-
-    return Notifications(attempt)
-
-
-def _reading(attempt: Attempt) -> Part:
-    from .reading import Reading
-
-    return Reading(attempt)
-
-
-def _snapshots(attempt: Attempt) -> Part:
-    from .snapshots import Snapshots
-
-    return Snapshots(attempt)
-
-
-def _merge(attempt: Attempt) -> Part:
+def _merge(attempt: Attempt) -> Part | None:
+    if not _request(attempt).merges:
+        return None
     from ..merges.merge import MergePart
 
     return MergePart(attempt)
 
 
-def _rounds(attempt: Attempt) -> Part:
+def _rounds(attempt: Attempt) -> Part | None:
+    if _request(attempt).merges or not _request(attempt).verify:
+        return None
     from ..verification.rounds import Rounds
 
     return Rounds(attempt)
 
 
-def _claims(attempt: Attempt) -> Part:
+def _claims(attempt: Attempt) -> Part | None:
+    if _request(attempt).merges:
+        return None
     from ..verification.summary_claims import SummaryFacts
 
     return SummaryFacts(attempt)
 
 
-def _delivery(attempt: Attempt) -> Part:
+def _delivery(attempt: Attempt) -> Part | None:
+    if not isinstance(_request(attempt).workspace, GitWorkspace):
+        return None
     from .delivery import Delivery
 
     return Delivery(attempt)
 
 
 PARTS = (
-    Row("traces", lambda attempt: attempt.trace is not None, _traces),
-    Row("metrics", lambda attempt: True, _metrics),
-    Row("webhook", lambda attempt: WEBHOOK in attempt.context.claim.kept, _webhook),
-    Row("reading", lambda attempt: True, _reading),
-    Row("snapshots", lambda attempt: True, _snapshots),  # behind ``reading``: what it adds to a result is bounded
-    Row("merge", lambda attempt: bool(_request(attempt).merges), _merge),
-    Row("rounds", lambda attempt: bool(_request(attempt).verify) and not _request(attempt).merges, _rounds),
-    Row("claims", lambda attempt: not _request(attempt).merges, _claims),
-    Row("delivery", lambda attempt: isinstance(_request(attempt).workspace, GitWorkspace), _delivery),
+    Row("traces", lambda attempt: attempt.trace),
+    Row("metrics", Metrics),
+    Row("webhook", _webhook),
+    Row("reading", Reading),
+    Row("snapshots", Snapshots),  # behind ``reading``: what it adds to a result is bounded
+    Row("merge", _merge),
+    Row("rounds", _rounds),
+    Row("subagents", Subagents),  # behind ``rounds``, whose reviews are children, too
+    Row("permission", lambda attempt: attempt.requests),
+    Row("caps", lambda attempt: attempt.spending),
+    Row("retry", Retry),  # behind what counts the usage
+    Row("claims", _claims),
+    Row("delivery", _delivery),
 )
 
 
 def parts_of(attempt: Attempt) -> list[Part]:
     """Returns the parts of one run: our own, and those that its worker was started with."""
-    own = [row.make(attempt) for row in PARTS if row.has(attempt)]
+    own = [part for row in PARTS if (part := row.make(attempt))]
     return own + [make(attempt) for make in attempt.services.parts]

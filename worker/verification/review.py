@@ -18,7 +18,7 @@ from ...shared.request import ApprovalMode, DelegationRequest, Limits
 from ...shared.runs.store import call_key
 from ...shared.text import clip
 from ..attempts import Attempt
-from ..subagents import Inheritance, SubagentRunner
+from ..subagents import Children, Inheritance, SubagentRunner
 from .verdict import Judgement
 
 TOOLS = ("read_file", "grep", "glob", "list_directory")
@@ -69,13 +69,13 @@ class Reviewer:
         run = self.attempt.context
         kit = {tool.name: tool for tool in self.attempt.offer.tools if tool.name in TOOLS}
         inheritance = Inheritance(run.claim, self.attempt.services.settings, kit, self.attempt.workspace.path)
-        children = SubagentRunner(
-            run, self.attempt.services, self.attempt.children, inheritance, lambda _: (), self.attempt.trace_of
-        )
+        services, trace_of = self.attempt.services, self.attempt.trace_of
+        await (children := Children(run, services)).recall()
+        subagents = SubagentRunner(run, services, children, inheritance, lambda _: (), trace_of)
         key = call_key(run.claim.id, run.meter.turns, f"review-{number}-{self.round()}")
         try:
             request = await self._request(item)
-            found = await children.child(key, request, copy=True)
+            found = await subagents.child(key, request, copy=True)
         except ToolError as error:
             return Judgement("inconclusive", f"the review was not made: {error}")
         result = found.result

@@ -69,6 +69,8 @@ class Rounds(Part):
 
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
         """Returns None where the result falls short of what is required, and went back to the model."""
+        if not outcome.of_loop:
+            return outcome
         assert self._work, "it has begun"
         assert self._verifier
         loop = self._work.loop

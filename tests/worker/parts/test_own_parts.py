@@ -47,7 +47,7 @@ class Noting(Part):
         self.note("begin")
         return None
 
-    async def before_turn(self) -> None:
+    async def before_turn(self, limit: LimitReached | None) -> None:
         self.note("before_turn")
 
     async def around(self, call: PermittedCall, go_on: GoOn) -> ToolResult:
@@ -106,7 +106,7 @@ class OneTurn(Part):
     def __init__(self, attempt: Attempt) -> None:
         self.meter = attempt.context.meter
 
-    async def before_turn(self) -> None:
+    async def before_turn(self, limit: LimitReached | None) -> None:
         if self.meter.turns:
             raise LimitReached(TerminationReason.BUDGET, "turns of the cost centre", 1)
 
@@ -144,6 +144,7 @@ def test_what_a_part_behind_another_one_returns_is_seen_by_that() -> None:
     """Each pair whose order matters: the first part is around the second one, or is called before it."""
     names = [row.name for row in PARTS]
     pairs = [("reading", "snapshots"), ("merge", "claims"), ("rounds", "claims"), ("rounds", "delivery")]
+    pairs += [("rounds", "subagents"), *((name, "retry") for name in ("rounds", "subagents", "caps"))]
     assert [pair for pair in pairs if names.index(pair[0]) > names.index(pair[1])] == []
 
 
@@ -164,7 +165,7 @@ async def test_a_part_that_fails_at_work_ends_the_run_with_a_result(redis_url: s
     result = await carried_out(redis_url, tmp_path, noted := Noted(), fails)
     assert result.termination_reason == "error"
     assert "RuntimeError('broken')" in result.summary
-    assert noted.calls[-4:] == ["end a", "end b", "complete a", "complete b"]
+    assert noted.calls[-6:] == [f"{hook} {name}" for hook in ("end", "settle", "complete") for name in "ab"]
 
 
 async def test_a_part_that_fails_at_the_result_costs_none(redis_url: str, tmp_path: Path) -> None:
