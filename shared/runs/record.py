@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic_core import to_json
 
@@ -234,6 +234,12 @@ class Past:
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claimed run: its request, and the progress of earlier attempts."""
+
+    FIELDS: ClassVar = (
+        *("seq", "request", "limits", "checkpoint", "depth", "ended", "cancel", "path", "elapsed_ms", *KEPT),
+        *(name for name in COUNTS if name != "stalls"),  # which has a key of its own
+    )
+    """The fields of the record that it is made of."""
 
     id: str
     fence: str

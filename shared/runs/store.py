@@ -195,7 +195,7 @@ class RunStore:
         arguments = {"id": id, "uuid": token, "worker": worker, "owner": owner, "now": now().isoformat()}
         arguments |= {"lease_ms": int(lease_seconds * 1000), "alone_after": ALONE_AFTER}
         arguments |= {"is_alone": start_seconds is None, "start_ms": int((start_seconds or 0) * 1000)}
-        arguments |= {"most_starts": MOST_STARTS, "most_lost_starts": MOST_LOST_STARTS}
+        arguments |= {"most_starts": MOST_STARTS, "most_lost_starts": MOST_LOST_STARTS, "fields": Claim.FIELDS}
         keys = [record_key(id), LEASES, PRESENCE]
         asked = pipe.script(CLAIM, keys, arguments) if pipe else CLAIM.run(self.redis, keys, arguments)
         if pipe:

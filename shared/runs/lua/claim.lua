@@ -2,10 +2,10 @@
 -- KEYS: record, leases, presence (the workers' processes that are there)
 -- Arguments: id, uuid, worker, owner (the worker's process), lease_ms, now (ISO), alone_after (the number of its workers'
 --   standstills after which a run gets a process of its own), is_alone (whether this is such a process), start_ms (the
---   time that such a process has until it claims the run), most_starts (how many may end before they do) and
---   most_lost_starts (how many more may end because their worker's process did)
+--   time that such a process has until it claims the run), most_starts (how many may end before they do),
+--   most_lost_starts (how many more may end because their worker's process did) and fields (those of the record to return)
 -- Returns a verdict ('claimed', 'alone', 'held', 'finished' or 'gone') and, of a claimed run, names and values: fence,
--- attempt and those of the record's fields below that are set. lost counts the workers that were lost in a row, ended
+-- attempt, stalls and those of the fields that are set. lost counts the workers that were lost in a row, ended
 -- is how the attempt before ended (lost, handed_over, retried), starts counts the processes of its own that were started
 -- in a row and have not claimed it. Older versions lose what they cannot read, and do not count in tried how many
 -- attempts in a row have begun: a loss that is not among these is not the run's fault.
@@ -16,11 +16,8 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 local function claimed(fence, attempt)
   local answer = {'claimed', 'fence', fence, 'attempt', attempt}
-  local names = {'seq', 'request', 'limits', 'checkpoint', 'depth', 'lost', 'ended', 'cancel', 'retries',
-    'retried_after', 'file_turns', 'trust', 'path', 'elapsed_ms', 'output', 'webhook', 'upstreams', 'messages',
-    'announced', 'read', 'trace', 'attempt_span', 'starts'}
-  local values = redis.call('HMGET', record, unpack(names))
-  for at, name in ipairs(names) do
+  local values = redis.call('HMGET', record, unpack(arguments.fields))
+  for at, name in ipairs(arguments.fields) do
     if values[at] then
       answer[#answer + 1] = name
       answer[#answer + 1] = values[at]
