@@ -1,4 +1,4 @@
-"""Limit enforcement: whether a run has had enough turns, tool calls, time, tokens, cost or disk is decided here.
+"""Limit enforcement: whether a run has had enough turns, tool calls, time, tokens, money or files is decided here.
 
 Only the day's caps are compared in Redis (``spend.lua``): the whole fleet shares them, so comparing and reserving must
 be one atomic step. ``Meter.capped_allowance`` is passed the answer: the money granted, or the cap that is reached.
@@ -31,9 +31,9 @@ SMALLEST_REPLY = 64
 
 
 class LimitReached(DeputizeError):
-    """A limit ends the run: a regular termination, not a failure. ``str`` names the limit and its value.
+    """What ends the work before the final turn: a regular termination, not a failure. ``str`` names limit and value.
 
-    With None as its value ``limit`` is the reason in words.
+    With None as its value ``limit`` is the reason in words, as where the model was asked for its output in vain.
     """
 
     def __init__(self, reason: TerminationReason, limit: str, value: object) -> None:

@@ -45,9 +45,9 @@ class Loop:
 
     @property
     def last_turn(self) -> int:
-        """The number of the turn whose calls have no results yet. The final turn, not counted, only hands in output."""
-        final = self.run.meter.reached is not None and self.run.claim.request.output_schema is not None
-        return self.run.meter.turns + final
+        """The number of the turn whose calls have no results yet. The meter does not count the final turn."""
+        is_final = self.run.meter.reached and self.run.claim.request.output_schema is not None
+        return self.run.meter.turns + 1 if is_final else self.run.meter.turns
 
     async def work(self) -> None:
         """Runs turns until the model is done, or has handed in its output, and has read what its caller sent.
@@ -62,27 +62,25 @@ class Loop:
     async def _work(self) -> None:
         if open_calls := self.conversation.unanswered(self.last_turn):
             await self.answer(open_calls)
-        elif self.conversation.ended and self.conversation.recall_last_words() and not await self.goes_on():
+        elif self.conversation.ended and self.conversation.recall_last_words() and await self.is_over():
             return  # the worker was lost after the reply that ended the work
-        while self.run.output is None or await self.goes_on():
+        while self.run.output is None or not await self.is_over():
+            self.run.take_back_output()
             match self.model_calls.ending(reply := await self.turn()):
                 case Ending.CALLS:
                     await self.answer(reply.calls)
                 case Ending.FULL:
                     await compact(self.model_calls, "the reply reached the end of the model's window")
                 case Ending.DONE:
-                    if not await self.goes_on():
+                    if await self.is_over():
                         return
                 case ending:
                     self.model_calls.ask(reply, ending)
 
-    async def goes_on(self) -> bool:
-        """Returns whether a message came while the last reply was written, and can still be read."""
+    async def is_over(self) -> bool:
+        """Returns whether no message came while the last reply was written, or none can be read any more."""
         await self.inbox.settled()
-        if not (self.inbox.unread and self.run.meter.may_go_on):
-            return False
-        self.run.take_back_output()
-        return True
+        return not (self.inbox.unread and self.run.meter.may_go_on)
 
     async def turn(self) -> Reply:
         """Runs the model call of the next turn; compacts a conversation that is too long for the model."""

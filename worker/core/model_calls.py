@@ -54,7 +54,7 @@ _UNCLEAR = (
 QUESTIONS = {
     Ending.EMPTY: (ASK_FOR_REPORT, 1, _NO_REPORT),
     Ending.IMITATION: (ASK_FOR_CALL, 2, _NO_CALL),
-    Ending.NO_OUTPUT: (ASK_FOR_OUTPUT, 1, "requests for the output"),
+    Ending.NO_OUTPUT: (ASK_FOR_OUTPUT, 1, "the model was asked for its output in vain"),
     Ending.UNCLEAR: (ASK_FOR_WHOLE, 2, _UNCLEAR),
 }
 """What the model is asked, how often in a row at most, and why the run fails after that."""
@@ -135,7 +135,7 @@ class ModelCalls:
                 ours = {user_message(each) for each, _, _ in QUESTIONS.values()}
                 if len(list(takewhile(ours.__contains__, self.conversation.messages[-2::-2]))) >= most:
                     if ending is Ending.NO_OUTPUT:
-                        raise LimitReached(TerminationReason.COMPLETED, failure, most)
+                        raise LimitReached(TerminationReason.COMPLETED, failure, None)
                     reason = f"the unknown stop reason {reply.stop_reason[:64]!r}" if reply.stop_reason else ""
                     raise ModelUnavailable(failure.format(stop_reason=reason or "no stop reason"), may_pass=True)
                 self.conversation.ask(question)

@@ -31,7 +31,7 @@ from .supervision import Supervision
 
 HEARTBEAT_SECONDS = 10.0
 NO_MODEL = "no model"
-"""What a merge begins with."""
+"""What is published in place of the name of a model."""
 
 
 class Run:
