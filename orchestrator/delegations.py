@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, closing
 from copy import copy
 from datetime import datetime
+from functools import wraps
+from inspect import iscoroutinefunction
 from itertools import islice
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from redis.exceptions import RedisError
 
@@ -47,6 +49,8 @@ from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import ALL_DRAIN, NO_WORKER
 from .uploads import AcceptedUpload, receive
 from .workspace_files import FileList, OpenedFile, list_files, open_file
+
+K = TypeVar("K", bound=type[Any])
 
 
 class Dispatcher:
@@ -118,6 +122,28 @@ def webhook_test(webhook: Webhook) -> DelegationRequest:
     return DelegationRequest(task="Test the webhook", webhook=notified, model="scripted", limits=limits, labels=labels)
 
 
+OF_FILES = {"upload", "files", "open_file"}
+"""What works on files of this machine, whose errors are not those of Redis."""
+
+
+def _guarded(kind: K) -> K:
+    """Lets the public methods of a service raise Unavailable where its Redis does not answer."""
+    for name, function in [*vars(kind).items()]:
+        if iscoroutinefunction(function) and not name.startswith("_") and name not in OF_FILES:
+            setattr(kind, name, _guarded_function(function))
+    return kind
+
+
+def _guarded_function(function: Any) -> Any:
+    @wraps(function)
+    async def guarded(self: Delegations, *args: Any, **fields: Any) -> Any:
+        async with _redis_guard(self._settings):  # pyright: ignore[reportPrivateUsage]
+            return await function(self, *args, **fields)
+
+    return guarded
+
+
+@_guarded
 class Delegations(Service):
     """The service itself, over one Redis."""
 
@@ -148,8 +174,7 @@ class Delegations(Service):
         return accepted
 
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
-        async with _redis_guard(self._settings):
-            return [kept.request for kept in await permissions.pending(self.store.redis, delegation)]
+        return [kept.request for kept in await permissions.pending(self.store.redis, delegation)]
 
     async def answer_permission(
         self,
@@ -162,9 +187,8 @@ class Delegations(Service):
     ) -> None:
         given = None if arguments is None else dict(arguments)
         answer = PermissionAnswer(outcome=outcome, reason=reason, arguments=given, by=by, at=now())
-        async with _redis_guard(self._settings):
-            await check_arguments(self.store.redis, self._fleet, id, arguments)
-            await permissions.answer(self.store.redis, id, answer)
+        await check_arguments(self.store.redis, self._fleet, id, arguments)
+        await permissions.answer(self.store.redis, id, answer)
 
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
@@ -193,51 +217,49 @@ class Delegations(Service):
         Without ``starts`` the caller cancels them before a janitor sends tickets, so no cap on spending holds.
         """
         asked, requests = requests, [with_agent(request, self._settings.agents) for request in requests]
-        async with _redis_guard(self._settings):
-            tools = await self._fleet.tools() if any(request.tools for request in requests) else []
-            # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
-            await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
-            if self._settings.local:
-                await asyncio.to_thread(self._check_room, requests)
-            for request in requests:
-                await check_continued(self.store, request, self._settings)
-            await check_after(self.store.redis, requests, batch=batch)
-            if starts:
-                await check_caps(self.store.redis, self._settings.spend, requests, self._owner)
-            new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
-            answers = await self.store.accept(
-                new,
-                self._settings.claim_seconds,
-                asked=asked,
-                owner=self._owner,
-                temporary=self._settings.temporary,
-                webhook=self._settings.webhook.default,
-                trace=traceparent.current(),
-            )
-            tickets = [
-                Ticket(id, request.title, request.priority)
-                for (id, request, _), answer in zip(new, answers, strict=True)
-                if starts and not (answer.replayed or request.after)  # a janitor sends it when that may start
-            ]
-            await self._dispatcher.send(tickets)
-            delegations = await self.store.many([answer.id for answer in answers])
+        tools = await self._fleet.tools() if any(request.tools for request in requests) else []
+        # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
+        await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
+        if self._settings.local:
+            await asyncio.to_thread(self._check_room, requests)
+        for request in requests:
+            await check_continued(self.store, request, self._settings)
+        await check_after(self.store.redis, requests, batch=batch)
+        if starts:
+            await check_caps(self.store.redis, self._settings.spend, requests, self._owner)
+        new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
+        answers = await self.store.accept(
+            new,
+            self._settings.claim_seconds,
+            asked=asked,
+            owner=self._owner,
+            temporary=self._settings.temporary,
+            webhook=self._settings.webhook.default,
+            trace=traceparent.current(),
+        )
+        tickets = [
+            Ticket(id, request.title, request.priority)
+            for (id, request, _), answer in zip(new, answers, strict=True)
+            if starts and not (answer.replayed or request.after)  # a janitor sends it when that may start
+        ]
+        await self._dispatcher.send(tickets)
+        delegations = await self.store.many([answer.id for answer in answers])
         return [
             AcceptedDelegation(delegation, answer.replayed)
             for delegation, answer in zip(delegations, answers, strict=True)
         ]
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
-        async with _redis_guard(self._settings):
-            found = await self._found(id)
-            if found.status.finished or found.paused or wait <= 0:
-                return found
-            try:
-                async with asyncio.timeout(wait), aclosing(bus.follow(self._bus, self.store, id)) as events:
-                    async for _ in events:
-                        pass
-            except TimeoutError:
-                pass
-            return await self._found(id)
+        found = await self._found(id)
+        if found.status.finished or found.paused or wait <= 0:
+            return found
+        try:
+            async with asyncio.timeout(wait), aclosing(bus.follow(self._bus, self.store, id)) as events:
+                async for _ in events:
+                    pass
+        except TimeoutError:
+            pass
+        return await self._found(id)
 
     async def _found(self, id: str) -> Delegation:
         return (await permissions.with_pending(self.store.redis, [await self.store.get(id)]))[0]
@@ -252,16 +274,14 @@ class Delegations(Service):
         cursor: str | None = None,
         parent: str | None = None,
     ) -> PageOf:
-        async with _redis_guard(self._settings):
-            page = await self.store.list(
-                status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor, parent=parent
-            )
-            items = await permissions.with_pending(self.store.redis, page.items)
-            return PageOf(items=items, next_cursor=page.next_cursor)
+        page = await self.store.list(
+            status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor, parent=parent
+        )
+        items = await permissions.with_pending(self.store.redis, page.items)
+        return PageOf(items=items, next_cursor=page.next_cursor)
 
     async def counts(self) -> StatusCounts:
-        async with _redis_guard(self._settings):
-            return await self.store.counts()
+        return await self.store.counts()
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         recheck = LOCAL_RECHECK_SECONDS if self._settings.local else bus.RECHECK_SECONDS
@@ -274,20 +294,17 @@ class Delegations(Service):
         return bus.follow_all(self._bus)
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        async with _redis_guard(self._settings):
-            return await self.store.events(id, after)
+        return await self.store.events(id, after)
 
     async def steps(self, id: str) -> list[ToolAgentStep]:
         finished = (envelope.event for envelope in await self.events(id))
         return [ToolAgentStep.of(event.step) for event in finished if isinstance(event, StepCompleted)]
 
     async def patch(self, id: str) -> str:
-        async with _redis_guard(self._settings):
-            return await self.store.patch(id)
+        return await self.store.patch(id)
 
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
-        async with _redis_guard(self._settings):
-            return await self.store.artifact(id, name, version)
+        return await self.store.artifact(id, name, version)
 
     async def files(self, id: str, *, base: bool = False) -> FileList:
         await self.get(id)
@@ -304,45 +321,38 @@ class Delegations(Service):
                 yield chunk
 
     async def cancel(self, id: str) -> Delegation:
-        async with _redis_guard(self._settings):
-            await self.store.cancel(id)
-            return await self.store.get(id)
+        await self.store.cancel(id)
+        return await self.store.get(id)
 
     async def send(
         self, id: str, text: str = "", mode: MessageMode = MessageMode.STEER, *, by: str | None = None
     ) -> SentMessage:
         message = Message.new(text, mode, by)
-        async with _redis_guard(self._settings):
-            sent = await messages.send(self.store.redis, id, message, self._settings.retention_seconds)
+        sent = await messages.send(self.store.redis, id, message, self._settings.retention_seconds)
         return SentMessage(message_id=sent)
 
     async def resume(self, id: str) -> Delegation:
-        async with _redis_guard(self._settings):
-            await resume(self.store.redis, id)
-            return await self.store.get(id)
+        await resume(self.store.redis, id)
+        return await self.store.get(id)
 
     async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
-        async with _redis_guard(self._settings):
-            delegation, patch = await self.store.get(id), await self.store.patch(id)
-            if git := await delivered(delegation, wanted, patch, self._settings):
-                await note_delivered(self.store.redis, id, git)
-            return await self._found(id)
+        delegation, patch = await self.store.get(id), await self.store.patch(id)
+        if git := await delivered(delegation, wanted, patch, self._settings):
+            await note_delivered(self.store.redis, id, git)
+        return await self._found(id)
 
     async def webhooks(self, delegation: str | None = None) -> list[Notification]:
-        async with _redis_guard(self._settings):
-            return await webhook_queue.notifications(self.store.redis, delegation)
+        return await webhook_queue.notifications(self.store.redis, delegation)
 
     async def redeliver(self, id: str) -> None:
-        async with _redis_guard(self._settings):
-            await webhook_queue.redeliver(self.store.redis, id)
+        await webhook_queue.redeliver(self.store.redis, id)
 
     async def try_webhook(self, webhook: Webhook) -> Delegation:
         (accepted,) = await self._accept([webhook_test(webhook)], starts=False)
         return await self.cancel(accepted.delegation.id)
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
-        async with _redis_guard(self._settings):
-            report, request = await planned_merge(self.store, self._settings, wanted)
+        report, request = await planned_merge(self.store, self._settings, wanted)
         if request is None:
             return report
         return report.model_copy(update={"delegation": (await self.create(request)).delegation})
@@ -352,46 +362,37 @@ class Delegations(Service):
     ) -> Pruned:
         if older_than is None:
             older_than = self._settings.workspace_retention_seconds if keep_bytes is None else 0
-        async with _redis_guard(self._settings):
-            return await disk.prune(self.store.redis, older_than, keep_bytes, dry_run=dry_run)
+        return await disk.prune(self.store.redis, older_than, keep_bytes, dry_run=dry_run)
 
     async def disk(self) -> DiskUsage:
-        async with _redis_guard(self._settings):
-            return await disk.disk_usage(self.store.redis, self._settings.workspace_kept_bytes)
+        return await disk.disk_usage(self.store.redis, self._settings.workspace_kept_bytes)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         try:
             check_group(by)
         except ValueError as error:
             raise Invalid(str(error)) from None
-        async with _redis_guard(self._settings):
-            return await cost_report(self.store.redis, by, since)
+        return await cost_report(self.store.redis, by, since)
 
     async def record(self, record: AuditRecord) -> None:
         """Appends to the audit log."""
-        async with _redis_guard(self._settings):
-            await audit_log.write(self.store.redis, record, self._settings.retention_seconds)
+        await audit_log.write(self.store.redis, record, self._settings.retention_seconds)
 
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
-        async with _redis_guard(self._settings):
-            return await audit_log.read(self.store.redis, limit, cursor, self._settings.retention_seconds)
+        return await audit_log.read(self.store.redis, limit, cursor, self._settings.retention_seconds)
 
     async def metrics(self) -> str:
         """Returns all metrics in the text format of Prometheus."""
-        async with _redis_guard(self._settings):
-            return await exposition(self.store.redis, self._fleet)
+        return await exposition(self.store.redis, self._fleet)
 
     async def workers(self) -> list[WorkerCard]:
-        async with _redis_guard(self._settings):
-            return await self._fleet.workers()
+        return await self._fleet.workers()
 
     async def drain(self, name: str) -> WorkerCard:
-        async with _redis_guard(self._settings):
-            return await self._fleet.drain(name)
+        return await self._fleet.drain(name)
 
     async def tools(self) -> list[ToolCard]:
-        async with _redis_guard(self._settings):
-            return await self._fleet.tools()
+        return await self._fleet.tools()
 
     async def not_ready(self) -> str | None:
         try:
