@@ -122,6 +122,34 @@ def test_a_test_that_is_gone_is_distinguished_from_one_that_is_there() -> None:
     assert missing_tests(text, ROOT / "tests") == [f"{here}::gone", "gone.py::x"]
 
 
+PAGES = [path for path in DOCUMENTS if "/docs/" in path or (path.count("/") == 1 and path.endswith("/README.md"))]
+"""Those of the three packages."""
+LINES, WORDS = 120, 25
+"""The most lines of a page, and words of its sentences on average."""
+BETWEEN_TEXTS = re.compile(r"\n\s*\n|^\s*(?:[-*]|\d+\.)\s+|^\|.*$|^#.*$", re.MULTILINE)
+END_OF_SENTENCE = re.compile(r"(?<=[.:;!?])\s+(?=[A-Z`\[\"*])")
+
+
+def sentences(text: str) -> list[int]:
+    """How many words the sentences have, without code, tables, headings and the targets of links."""
+    plain = re.sub(r"\]\([^)]*\)", "]", FENCED.sub("", text))
+    found = [each for block in BETWEEN_TEXTS.split(plain) for each in END_OF_SENTENCE.split(block)]
+    return [words for each in found if (words := len(re.findall(r"[^\s\W]\S*", each))) > 2]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_short_and_so_are_its_sentences(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    assert len(text.splitlines()) <= LINES
+    words = sentences(text)
+    assert sum(words) <= WORDS * len(words), words
+
+
+def test_the_words_of_a_sentence_are_counted() -> None:
+    text = "# A title of five\n\nOne `two` three. Four [five](a/b c) six\nseven!\n\n| a | b | c |\n- eight nine ten"
+    assert sentences(text) == [3, 4, 3]
+
+
 def test_no_file_names_this_checkout() -> None:
     assert len(ROOT.parts) < 3 or [path for path, text in texts().items() if f"{ROOT}/" in text] == []
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from textwrap import dedent
@@ -235,6 +236,13 @@ def add_event(tree: Path) -> None:
     samples = tree / "tests/wire/samples.py"
     insert(samples, '    {"type": "resumed_waiting", ', '    {"type": "step_counted", "steps": 3},')
     (tree / "tests/orchestrator/web/test_step_counted.py").write_text(EVENT_TEST)
+
+
+@pytest.mark.parametrize(("add", "most"), [(add_operation, 4), (add_event, 3)])
+def test_few_places_are_touched(add: Callable[[Path], None], most: int) -> None:
+    """Besides tests; for an event not where it happens. The test below shows that they are all."""
+    places = set(re.findall(r'tree / "((?:shared|orchestrator|worker)/[^"]+)"', inspect.getsource(add)))
+    assert 2 <= len(places) <= most, places
 
 
 @pytest.mark.long

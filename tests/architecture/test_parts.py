@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.architecture.sources import ROOT, python_files
-from tests.architecture.tree_copy import copy_of_the_tree, run_tests_in
+from tests.architecture.tree_copy import copy_of_the_tree, run_in, run_tests_in
 
 FILES = {
     "metrics": ["worker/parts/metrics.py"],
@@ -29,29 +27,7 @@ OF_THE_CORE = (
     "tests/fundamentals/test_14_the_loop_alone.py",
 )
 """A sample that ends in seconds."""
-WITHOUT = """
-import asyncio, importlib, sys, tempfile
-from importlib.util import spec_from_file_location
-from pathlib import Path
-
-table, removed = sys.argv[1], tuple(sys.argv[2:])
-
-class Finder:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "deputize.worker.parts.table":
-            return spec_from_file_location(name, table)
-        if any(name == each or name.startswith(each + ".") for each in removed):
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Finder)
-for name in ("__main__", "task", "parts.table", "core.run"):
-    importlib.import_module(f"deputize.worker.{name}")
-from tests.fundamentals import test_14_the_loop_alone as chapter
-with tempfile.TemporaryDirectory() as folder:
-    asyncio.run(chapter.test_the_loop_works_with_a_model_a_tool_and_a_record_in_memory(Path(folder)))
-print([row.name for row in sys.modules["deputize.worker.parts.table"].PARTS])
-"""
+WORKER = "import deputize.worker.__main__, deputize.worker.task, deputize.worker.parts.table, deputize.worker.core.run"
 
 
 def without(table: str, row: str) -> str:
@@ -69,23 +45,15 @@ def without_all(table: str) -> str:
     return re.sub(r"from \.notifications .*\n", "", table)  # which a function names
 
 
-def test_without_the_parts_a_worker_is_imported_and_its_loop_works(tmp_path: Path) -> None:
-    table = tmp_path / "table.py"
-    table.write_text(without_all((ROOT / "worker/parts/table.py").read_text()))
-    removed = [f"deputize.{path.removesuffix('.py').replace('/', '.')}" for paths in FILES.values() for path in paths]
-    done = subprocess.run([sys.executable, "-c", WITHOUT, table, *removed], cwd=ROOT, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == (f"{LEFT}\n", "")
-
-
-@pytest.mark.thorough
 @pytest.mark.long
-def test_without_the_parts_the_tests_of_the_core_pass(tmp_path: Path) -> None:
+def test_without_the_parts_a_worker_is_imported_and_the_tests_of_the_core_pass(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)
     table = tree / "worker/parts/table.py"
     table.write_text(without_all(table.read_text()))
     for path in (tree / name for names in FILES.values() for name in names):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert re.findall(r'Row\("(\w+)"', table.read_text()) == LEFT
+    assert run_in(tree, "-c", WORKER) == (0, "")
     code, output = run_tests_in(tree, *OF_THE_CORE)
     assert code == 0, output
 
