@@ -16,7 +16,7 @@ FILES = {
     "webhook": ["worker/parts/notifications.py"],
     "merge": ["worker/merges"],
     "rounds": ["worker/verification/rounds.py"],
-    "subagents": ["worker/parts/subagents.py", "worker/subagents.py"],
+    "subagents": ["worker/parts/subagents.py", "worker/subagents"],
     "retry": ["worker/parts/retry.py"],
     "claims": ["worker/verification/summary_claims.py"],
     "delivery": ["worker/parts/delivery.py"],

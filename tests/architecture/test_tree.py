@@ -36,7 +36,7 @@ LONGER = {
 """Files of tools that may be longer: how long, and why. Only ever fewer."""
 LONGER_ROOF = 5
 """As many as there are now."""
-LOOSE_FILES = 12
+LOOSE_FILES = 11
 """As many as there are now, and never more."""
 
 Graph = Mapping[str, Set[str]]

@@ -130,10 +130,10 @@ _HANDED_ON: Mapping[str, str] = {
         "BackgroundShellManager.lookup BackgroundShellManager.remove"
     ),
     "worker/sandbox/trials.py": "Canaries.workspace asked_of_commands try_egress",
-    "worker/subagents.py": (
-        "ChildPermissions.hear ChildPermissions.catch_up ChildPermissions.close Children.wait Inheritance.request "
-        "SubagentRunner.child"
+    "worker/subagents/children.py": (
+        "ChildPermissions.hear ChildPermissions.catch_up ChildPermissions.close Children.wait SubagentRunner.child"
     ),
+    "worker/subagents/inheritance.py": "Inheritance.request",
     "worker/toolkit/discovery.py": "DiscoveredTool.__init__ DiscoveredTool.probe",
     "worker/toolkit/offer.py": "Offers.of",
     "worker/toolkit/registry.py": "Registry.unregister Registry.get Registry.of_server Registry.kit prepare_kit",

@@ -17,7 +17,7 @@ from deputize.shared.settings import Settings
 from deputize.shared.settings.fields import AgentSettings
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule, Verdict, decide, within
 from deputize.worker.policy.shell import Decision, strictest
-from deputize.worker.subagents import Inheritance
+from deputize.worker.subagents.inheritance import Inheritance
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.tools.builtin import BUILTIN
 from tests.fake_model import FakeModel, Turn, text

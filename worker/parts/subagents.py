@@ -8,7 +8,8 @@ from ..attempts import Attempt
 from ..core.limits import LimitReached
 from ..core.outcome import RunOutcome
 from ..core.part import Part, Work
-from ..subagents import Children, Inheritance, SubagentRunner
+from ..subagents.children import Children, SubagentRunner
+from ..subagents.inheritance import Inheritance
 from ..tools.context import SUBMIT
 
 

@@ -18,7 +18,8 @@ from ...shared.request import ApprovalMode, DelegationRequest, Limits
 from ...shared.runs.store import call_key
 from ...shared.text import clip
 from ..attempts import Attempt
-from ..subagents import Children, Inheritance, SubagentRunner
+from ..subagents.children import Children, SubagentRunner
+from ..subagents.inheritance import Inheritance
 from .verdict import Judgement
 
 TOOLS = ("read_file", "grep", "glob", "list_directory")
