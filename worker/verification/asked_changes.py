@@ -78,6 +78,8 @@ _ENDING = frozenset(
 _TOWARDS = frozenset(("from", "to"))
 """Words behind which an object may be that of another verb, unless it is a path or has one of the words ``_OWN``."""
 _OWN = frozenset(("its", "their"))
+_THERE = _OWN | {"the", "all", "both", "existing", "old", "these", "those"}
+"""Words for tests that are there."""
 _BEHIND = frozenset(
     (
         *(",", ":", "\n", "accordingly", "also", "and", "as", "at", "below", "by", "for", "from", "if", "in", "into"),
@@ -207,7 +209,8 @@ def _of_verbs(words: Sequence[str], objects: Mapping[int, _Object]) -> Iterator[
     for at, word in enumerate(words):
         before = words[at - 1] if at else ","
         if each := objects.get(at):
-            fits = is_near and each.kind in meant and (is_own or not is_towards or each.kind == "path")
+            is_theirs = each.kind == "path" or (is_own if is_towards else not _are_new(words[max(0, at - 8) : at]))
+            fits = is_near and each.kind in meant and is_theirs
             if kinds is not None and fits and "".join(words[each.end : each.end + 1]) in {"", *_BEHIND}:
                 yield _Asked(each, kinds)
             is_near = is_own = False
@@ -220,6 +223,12 @@ def _of_verbs(words: Sequence[str], objects: Mapping[int, _Object]) -> Iterator[
         else:
             is_near, is_own = word in _JOINING or (is_near and word in _FILLING), word in _OWN
             is_towards = is_towards or word in _TOWARDS
+
+
+def _are_new(before: Sequence[str]) -> bool:
+    """Whether tests are to be added, by the words before them: "with tests", and not "with the tests"."""
+    last = next((at for at in range(len(before) - 1, -1, -1) if before[at] not in _FILLING), 0)
+    return before[last : last + 1] == ["with"] and not _THERE & {*before[last:]}
 
 
 def _by_its_state(before: Sequence[str], behind: Sequence[str]) -> frozenset[str] | None:
