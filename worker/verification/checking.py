@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal
@@ -34,7 +33,7 @@ from .confirmation import Confirmation
 from .executions import beside
 from .files import checked_files
 from .ground import Candidate, Grounds, protection_of
-from .kept_tests import KeptTests, break_functions, kept_tests
+from .kept_tests import Breaking, KeptTests, break_functions, kept_tests
 from .own_checks import CheckKind, CheckKinds, own_states
 from .own_tests import CodeBefore, judged_by_own, lay_functions_before, own_tests, suspected
 from .protected import Protection
@@ -236,21 +235,28 @@ class CheckExecution:
 
         Of a command that reports no tests: whether it fails there, or where no file of code can be read.
         """
-        whole = self.candidate
+        whole, passing = self.candidate, list[set[str]]()
         if not (observed.candidate.report and observed.candidate.report.tests):
-            seen = [await self._on_broken(item, how, whole, statically=reads) for reads in (False, True)]
+            seen = [await self._on_broken(item, how, whole, by) for by in ("false", "syntax")]
             return any(each is not None and not each.ok for each in seen)
-        base, now = await beside(self._on_broken(item, how, None), self._on_broken(item, how, whole))
-        return base is not None and now is not None and observed.notices_as_much(kept.on_base(base), now)
+        for by in ("false", "true"):
+            base, now = await beside(self._on_broken(item, how, None, by), self._on_broken(item, how, whole, by))
+            if base is None or now is None:
+                return False
+            found = [(each.report or Report()).of("passed") for each in (kept.on_base(base), now)]
+            passing = [one & other for one, other in zip(passing or found, found, strict=True)]
+            if observed.notices_as_much(*passing):
+                return True
+        return False
 
     async def _on_broken(
-        self, item: CommandCheck, how: Instrumented, candidate: Candidate | None, *, statically: bool = False
+        self, item: CommandCheck, how: Instrumented, candidate: Candidate | None, by: Breaking = "false"
     ) -> Observed | None:
         """Runs the command where every function of the code is broken; None where there is none."""
         base = self.candidate.changed.base
         tests = await run_in_thread(protection_of, self._request.model_copy(update={"protect": None}), base)
         ground = await self._ground("canary", item, candidate)
-        if not await run_in_thread(partial(break_functions, ground, tests, statically=statically)):
+        if not await run_in_thread(break_functions, ground, tests, by):
             return None
         return await self.runner.run(ground, item, how.quiet())
 

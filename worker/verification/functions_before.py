@@ -2,7 +2,7 @@
 
 What a test looks at besides is the same as with the run's changes: constants, imports, classes, other files. So a test
 that fails here depends on what the run's functions do. A function that is new answers with an object that is equal to
-nothing and not true; what the file had before, and has no more, is there again.
+nothing, and not true unless asked for; what the file had before, and has no more, is there again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...shared import syntax_tree
 from .broken_functions import is_head
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-_NO_ANSWER = "return type('', (), {'__bool__': lambda self: False})()"
+_NO_ANSWER = "return type('', (), {'__bool__': lambda self: %s})()"
 _WITHOUT_ANSWER = ("__init__", "__init_subclass__", "__set_name__", "__post_init__", "__del__")
 
 
@@ -47,9 +47,12 @@ def source_of(text: str, others: Mapping[str, Collection[str]]) -> str:
     return found if found and names & {*others[found]} else ""
 
 
-def with_functions_before(before: str, text: str) -> str | None:
-    """Returns the text with its functions as before; None where no function differs, or it cannot be parsed."""
-    visitor = _Functions(before)
+def with_functions_before(before: str, text: str, *, is_true: bool = False) -> str | None:
+    """Returns the text with its functions as before; None where no function differs, or it cannot be parsed.
+
+    ``is_true``: whether the answers of those that are new are true. Each passes tests of one kind: ``assert not f()``.
+    """
+    visitor = _Functions(before, is_true=is_true)
     try:
         tree = visitor.visit(syntax_tree.parse(text))
         _add_missing(tree, syntax_tree.parse(before))
@@ -59,8 +62,9 @@ def with_functions_before(before: str, text: str) -> str | None:
 
 
 class _Functions(ast.NodeTransformer):
-    def __init__(self, before: str) -> None:
+    def __init__(self, before: str, *, is_true: bool) -> None:
         self._before, self._path, self.differs = functions_in(before), "", False
+        self._is_true = is_true
         for each in self._before.values():
             each.sort(key=lambda node: node.lineno)
 
@@ -83,12 +87,14 @@ class _Functions(ast.NodeTransformer):
             self.differs = self.differs or ast.dump(found) != ast.dump(node)
             return found
         self.differs = True
-        node.body = syntax_tree.parse("pass").body if node.name in _WITHOUT_ANSWER else _returning()
+        node.body = (
+            syntax_tree.parse("pass").body if node.name in _WITHOUT_ANSWER else _returning(is_true=self._is_true)
+        )
         return node
 
 
-def _returning() -> list[ast.stmt]:
-    function = syntax_tree.parse(f"def f():\n    {_NO_ANSWER}").body[0]
+def _returning(*, is_true: bool) -> list[ast.stmt]:
+    function = syntax_tree.parse(f"def f():\n    {_NO_ANSWER % is_true}").body[0]
     assert isinstance(function, ast.FunctionDef)
     return function.body
 

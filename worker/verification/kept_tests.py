@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from configparser import Error as ConfigError
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from ..workspace.manifest import LINK, Difference, scan
 from ..workspace.source import open_folder
@@ -294,11 +294,12 @@ def _without(name: str, text: str) -> tuple[Any, Any]:
     return settings, found
 
 
-def break_functions(ground: Path, tests: Protection, *, statically: bool = False) -> bool:
-    """Breaks every function of the code on a ground, but of tests. Returns whether there was one. Blocks.
+Breaking = Literal["false", "true", "syntax"]
+"""How code is broken: functions that answer wrongly, in Python with what is false or true, or the syntax of files."""
 
-    ``statically``: breaks the syntax of each file instead, for checks that only read code.
-    """
+
+def break_functions(ground: Path, tests: Protection, how: Breaking = "false") -> bool:
+    """Breaks every function of the code on a ground, but of tests. Returns whether there was one. Blocks."""
     found = 0
     with open_folder(ground) as root:
         for folder, folders, names in os.walk(ground):
@@ -307,19 +308,19 @@ def break_functions(ground: Path, tests: Protection, *, statically: bool = False
                 path = str(Path(folder, name).relative_to(ground))
                 if found > _MAX_FILES or not name.endswith(CODE) or tests.holds(path, lambda: (b"", b"")):
                     continue
-                if (content := _broken(path, Path(folder, name), statically=statically)) is not None:
+                if (content := _broken(path, Path(folder, name), how)) is not None:
                     write(root, path, content)
                     found += 1
     return found > 0
 
 
-def _broken(path: str, file: Path, *, statically: bool) -> bytes | None:
+def _broken(path: str, file: Path, how: Breaking) -> bytes | None:
     if file.is_symlink() or file.stat().st_size > 1 << 20:
         return None
     data = file.read_bytes()
-    if statically:
+    if how == "syntax":
         return broken_content(path, b"", data, statically=True)
     if path.endswith(".py"):
-        text = with_functions_before("", data.decode("utf-8", "surrogateescape"))
+        text = with_functions_before("", data.decode("utf-8", "surrogateescape"), is_true=how == "true")
         return None if text is None else text.encode("utf-8", "surrogateescape")
     return broken_functions(path, b"", data)

@@ -107,17 +107,18 @@ class Observations:
         passed = [(each.report or Report()).of("passed") for each in (self.base, self.candidate)]
         return (passed[0] & passed[1]) - (left.report or Report()).tests.keys()
 
-    def notices_as_much(self, base: Observed, candidate: Observed) -> bool:
-        """Whether tests still depend on the code, by what passes where all of that is broken on base and candidate.
+    def notices_as_much(self, base: Collection[str], candidate: Collection[str]) -> bool:
+        """Whether tests still depend on the code, by those that pass on base and candidate where all of it is broken.
 
         Tests may have other names. Where they may be removed, those that are left count.
         """
-        passed = [(each.report or Report()).of("passed") for each in (self.base, base, self.candidate, candidate)]
-        before, now = passed[0] - passed[1], passed[2] - passed[3]
+        first, second = (each.report or Report() for each in (self.base, self.candidate))
+        before, now = first.of("passed") - {*base}, second.of("passed") - {*candidate}
         if self.new_passes and not self.new_passes & now:
             return False
-        left = {id for id in before if id in (self.candidate.report or Report()).tests}
-        return left <= now if "names" not in self.accepted and "cases" in self.accepted else len(now) >= len(before)
+        if "names" not in self.accepted and "cases" in self.accepted:
+            return before & second.tests.keys() <= now
+        return len(now) >= len(before)
 
     def judge(self) -> Judgement:
         """Returns the outcome, without a canary."""
