@@ -134,6 +134,9 @@ class CheckExecution:
         if judgement.outcome == "refuted":
             observed = replace(observed, candidate_again=await self._on("candidate", item, how))
             judgement = observed.judge()
+        if judgement.outcome == "refuted" and judgement.tests.get("failed"):  # twice may still be by chance
+            observed = observed.with_more(*await beside(self._on("base", item, how), self._on("candidate", item, how)))
+            judgement = observed.judge()
         await run_in_thread(self._explain, judgement, base, now)
         judgement = with_as_left(judgement, now, self.left)
         confirmable = (*GOOD, "improved", *(["preexisting"] if now.report else []))

@@ -102,6 +102,14 @@ class Observations:
         """Whether tests that are fixed ran before the run, too, so that their places are not the run's words."""
         return bool(self.new_passes & (self.base.report or Report()).tests.keys())
 
+    def with_more(self, base: Observed, candidate: Observed) -> Observations:
+        """Returns the same with the states of tests that were executed once more."""
+        return replace(
+            self,
+            base_again=_with_others(self.base, self.base_again, base),
+            candidate_again=_with_others(self.candidate, self.candidate_again, candidate),
+        )
+
     def lost(self, left: Observed) -> set[str]:
         """Returns the tests that pass before the run and with its code, and are gone as it left them: without need."""
         passed = [(each.report or Report()).of("passed") for each in (self.base, self.candidate)]
@@ -269,6 +277,15 @@ class Observations:
             return set()
         first, second = (each.report.tests if each.report else dict[str, TestState]() for each in (one, again))
         return {id for id in first.keys() | second.keys() if first.get(id) != second.get(id)}
+
+
+def _with_others(first: Observed, again: Observed | None, more: Observed) -> Observed | None:
+    """Returns the second execution with the tests that did something else in a third one than at first."""
+    if not (first.report and more.report):
+        return again
+    known = again.report.tests if again and again.report else first.report.tests
+    other = {id: state for id, state in more.report.tests.items() if first.report.tests.get(id) not in (None, state)}
+    return replace(again or first, report=replace(first.report, tests={**known, **other}))
 
 
 def of_files(report: Report, paths: Collection[str]) -> set[str]:
