@@ -306,7 +306,8 @@ def break_functions(ground: Path, tests: Protection, how: Breaking = "false") ->
             folders[:] = [name for name in folders if name not in _SKIPPED]
             for name in names:
                 path = str(Path(folder, name).relative_to(ground))
-                if found > _MAX_FILES or not name.endswith(CODE) or tests.holds(path, lambda: (b"", b"")):
+                is_code = name.endswith(CODE) or (how == "syntax" and "." not in name)  # scripts often have no suffix
+                if found > _MAX_FILES or not is_code or tests.holds(path, lambda: (b"", b"")):
                     continue
                 if (content := _broken(path, Path(folder, name), how)) is not None:
                     write(root, path, content)

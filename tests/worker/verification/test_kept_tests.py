@@ -177,3 +177,13 @@ def test_all_functions_are_broken_but_those_of_tests(tmp_path: Path) -> None:
     assert "throw new Error" in (tmp_path / "sum.js").read_text() or "return [" in (tmp_path / "sum.js").read_text()
     assert "return a" in (tmp_path / "tests/test_price.py").read_text()
     assert not break_functions(tmp_path / "tests", Protection(["*"]))
+
+
+def test_scripts_without_a_suffix_are_broken_by_their_syntax(tmp_path: Path) -> None:
+    for name in ("fizz", "README.md", "Makefile"):
+        (tmp_path / name).write_text("echo 1\n")
+    assert not break_functions(tmp_path, Protection(None))
+    assert break_functions(tmp_path, Protection(None), "syntax")
+    assert [name for name in ("fizz", "README.md", "Makefile") if (tmp_path / name).read_text() != "echo 1\n"] == [
+        "fizz"
+    ]
