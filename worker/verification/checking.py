@@ -125,18 +125,10 @@ class CheckExecution:
             is_unreadable=how.plain,
             accepted=self._request.accept if self._request.protect is not None else (),
         )
-        judgement = observed.judge()
-        if judgement.outcome == "refuted":
+        if observed.judge().outcome == "refuted":
             self._progress("again, as it refutes the result")
-            if on_base.again is None:  # it must not follow from what differs by chance
-                observed = replace(observed, base_again=await self._on("base", item, how))
-                judgement = observed.judge()
-        if judgement.outcome == "refuted":
-            observed = replace(observed, candidate_again=await self._on("candidate", item, how))
-            judgement = observed.judge()
-        if judgement.outcome == "refuted" and judgement.tests.get("failed"):  # twice may still be by chance
-            observed = observed.with_more(*await beside(self._on("base", item, how), self._on("candidate", item, how)))
-            judgement = observed.judge()
+            observed = await self._repeated(observed, item, how)
+        judgement = observed.judge()
         await run_in_thread(self._explain, judgement, base, now)
         judgement = with_as_left(judgement, now, self.left)
         confirmable = (*GOOD, "improved", *(["preexisting"] if now.report else []))
@@ -149,6 +141,17 @@ class CheckExecution:
             judgement = await self._by_own_tests(judgement, item, how, observed)
         self._judged = how, observed
         return judgement
+
+    async def _repeated(self, observed: Observations, item: CommandCheck, how: Instrumented) -> Observations:
+        """Executes once more what refutes the result, twice where a test newly fails: it may differ by chance."""
+        if observed.base_again is None:
+            observed = replace(observed, base_again=await self._on("base", item, how))
+        if observed.judge().outcome == "refuted":
+            observed = replace(observed, candidate_again=await self._on("candidate", item, how))
+        judgement = observed.judge()
+        if judgement.outcome == "refuted" and judgement.tests.get("failed"):
+            observed = observed.with_more(*await beside(self._on("base", item, how), self._on("candidate", item, how)))
+        return observed
 
     async def confirm_as_left(self, check: Check) -> Check:
         """Returns the check of a command, judged also on all that the run left, which another check was judged on."""

@@ -153,23 +153,6 @@ def test_a_test_that_flickers_on_the_base_is_listed_and_not_counted() -> None:
     assert outcome(before, both, **again | {"candidate_again": both})[0] == "refuted"
 
 
-@pytest.mark.parametrize(
-    ("base", "candidate", "expected"),
-    [
-        ("passed", "failed", "refuted"),
-        ("passed", "passed", "inconclusive"),
-        ("failed", "failed", "improved"),
-    ],
-)
-def test_a_third_execution_shows_that_a_failure_was_by_chance(base: Any, candidate: Any, expected: str) -> None:
-    before, now = seen(a="passed", b="failed"), seen(a="failed", b="passed")
-    observed = Observations(before, now, base_again=before, candidate_again=now)
-    assert observed.judge().outcome == "refuted"
-    more = observed.with_more(seen(a=base, b="failed"), seen(a=candidate, b="passed"))
-    assert more.judge().outcome == expected
-    assert observed.with_more(Observed("trouble"), Observed("trouble")).judge().outcome == "refuted"
-
-
 def test_a_test_that_flickers_on_the_candidate_alone_decides_nothing() -> None:
     before, now = seen(a="passed"), seen(a="failed")
     more = {"base_again": before, "candidate_again": seen(a="passed")}

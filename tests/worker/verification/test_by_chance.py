@@ -1,0 +1,38 @@
+"""Tests that newly fail by chance, and what a third execution on base and candidate shows of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from deputize.worker.verification.commands import Observed
+from deputize.worker.verification.reports import Report, TestState
+from deputize.worker.verification.verdict import Observations
+
+
+def seen(**tests: TestState) -> Observed:
+    is_red = "failed" in tests.values()
+    return Observed("red" if is_red else "green", int(is_red), report=Report(tests={**tests}))
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "expected"),
+    [
+        ("passed", "failed", "refuted"),
+        ("passed", "passed", "inconclusive"),
+        ("failed", "failed", "improved"),
+    ],
+)
+def test_a_third_execution_shows_that_a_failure_was_by_chance(
+    base: TestState, candidate: TestState, expected: str
+) -> None:
+    before, now = seen(a="passed", b="failed"), seen(a="failed", b="passed")
+    observed = Observations(before, now, base_again=before, candidate_again=now)
+    assert observed.judge().outcome == "refuted"
+    more = observed.with_more(seen(a=base, b="failed"), seen(a=candidate, b="passed"))
+    assert more.judge().outcome == expected
+
+
+def test_an_execution_without_a_report_shows_nothing() -> None:
+    before, now = seen(a="passed"), seen(a="failed")
+    observed = Observations(before, now, base_again=before, candidate_again=now)
+    assert observed.with_more(Observed("trouble"), Observed("trouble")).judge().outcome == "refuted"
