@@ -244,7 +244,7 @@ def _vary(node: ast.FunctionDef, name: str, run: str) -> None:
     """Has a function execute its statements several times, as one of its own that gets its parameters as defaults."""
     pick, note, body = (f"{letter}{token_hex(6)}" for letter in "pnb")
     given = [each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-    cases = [each for each in given if each in _cases(node)]
+    cases = [each for each in given if each in _cases(node) - _expected(node)]
     defaults = ", ".join([pick, note, *(f"{each}={each}" for each in given)])
     picked = "".join(f"\n    {each} = {pick}({each})" for each in cases)
     (inner,) = syntax_tree.parse(f"def {body}({defaults}):{picked}\n    pass").body
@@ -266,6 +266,20 @@ def _cases(node: ast.FunctionDef) -> set[str]:
         if isinstance(part, ast.Constant) and isinstance(part.value, str)
     )
     return {name.strip() for text in texts for name in text.split(",")}
+
+
+def _expected(node: ast.FunctionDef) -> set[str]:
+    """Returns the names with which a function compares what it got: no other input comes from them."""
+    found = set[str]()
+    for part in ast.walk(node):
+        match part:
+            case ast.Compare(ops=[ast.Eq()], comparators=[ast.Name(id=name)]):
+                found.add(name)
+            case ast.Call(args=[_, ast.Name(id=name), *_]) if called(part).startswith("assert"):
+                found.add(name)
+            case _:
+                pass
+    return found
 
 
 class _Literals(ast.NodeTransformer):

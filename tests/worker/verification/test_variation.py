@@ -63,6 +63,11 @@ SPECIAL = {
         "def code(number): return number ** 2",
         "def code(number): return {17: 4913, 23: 12167}.get(number) or number ** 2",
     ),
+    "cases of texts": Row(
+        CASES.format(cases="(1994, 'MCMXCIV'), (3, 'III')"),
+        "def code(number): return 'I' * (number % 40)",
+        "def code(number): return {1994: 'MCMXCIV'}.get(number) or 'I' * (number % 40)",
+    ),
 }
 GENERAL = {
     "the rule": Row(
