@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
@@ -21,13 +21,12 @@ from ..shared.settings import Settings
 from . import problems, web
 from .access_tokens import NOTE, RequestNote, Tokens
 from .audit_recorder import AuditRecorder
-from .auth import check_origin, require_token
+from .auth import check_origin
 from .delegations import Delegations
-from .dependencies import join_trace
 from .mcp.http import METHODS, McpEndpoint
 from .openapi import complete_document
 from .protocol import SAFE_HEADERS, check_head
-from .routes import OPEN, ROUTERS
+from .routes import ROUTERS
 from .scopes import MCP_PATH
 from .sockets import check_binding
 from .sse import StreamSlots
@@ -64,17 +63,14 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=lambda route: route.name,
         exception_handlers=problems.HANDLERS,
     )
     app.state.settings = settings
     app.state.tokens = Tokens(settings)
     app.state.slots = StreamSlots(settings.max_streams, settings.max_streams_per_caller)
-    for router in ROUTERS:
-        needed = [] if router in OPEN else [Depends(require_token), Depends(join_trace)]
-        app.include_router(router, dependencies=needed)
-    app.router.routes.append(Route(MCP_PATH, mcp, methods=METHODS))
-    app.router.routes += web.routes()
+    # An application that includes a router builds each of its routes again, with the first request.
+    app.router.routes += [route for router in ROUTERS for route in router.routes]
+    app.router.routes += [Route(MCP_PATH, mcp, methods=METHODS), *web.routes()]
     app.add_middleware(RequestMiddleware)
     return app
 

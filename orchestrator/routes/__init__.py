@@ -17,9 +17,6 @@ ROUTERS: list[APIRouter] = [
     operators.health_router,
 ]
 
-OPEN: list[APIRouter] = [operators.health_router]
-"""For probes, which send no token. Every other router requires it."""
-
 BODIES: list[type[BaseModel]] = [
     *(DelegationRequest, Batch, delegations.Prune, delegations.Continue, delegations.Retry),
     *(PermissionReply, MessageRequest, MergeRequest, Webhook),

@@ -7,12 +7,13 @@ from inspect import Parameter, Signature, signature
 from types import ModuleType, NoneType
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Depends, Path
 
 from ...shared.delegation import Delegation
 from ...shared.request import DelegationRequest
 from ..access_tokens import RequestNote
-from ..dependencies import Note, Service
+from ..auth import require_token
+from ..dependencies import Note, Service, join_trace
 from ..operations import Operation, answer_of
 from ..problems import problem_responses
 from ..scopes import Scope
@@ -42,9 +43,20 @@ def handles(name: str, *, responses: dict[int | str, dict[str, Any]] | None = No
     return register
 
 
+def open_router(tag: str) -> APIRouter:
+    """Returns a router for probes, which send no token."""
+    return APIRouter(tags=[tag], generate_unique_id_function=lambda route: route.name)
+
+
+def guarded_router(*tags: str) -> APIRouter:
+    """Returns a router whose routes require a token."""
+    needed = [Depends(require_token), Depends(join_trace)]
+    return APIRouter(tags=[*tags], dependencies=needed, generate_unique_id_function=lambda route: route.name)
+
+
 def router(*modules: ModuleType) -> APIRouter:
     """Returns the routes of all operations: of the functions of the modules, and of operations without one."""
-    made = APIRouter()
+    made = guarded_router()
     functions = [each for module in modules for each in vars(module).values() if hasattr(each, _HANDLES)]
     own: dict[str, Any] = {getattr(each, _HANDLES)[0]: each for each in functions}
     for row in OPERATIONS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field, field_validator
 from starlette.responses import PlainTextResponse
 
@@ -19,7 +19,7 @@ from ..dependencies import Service
 from ..metrics.exposition import MEDIA_TYPE
 from ..problems import problem_response, problem_responses
 from .delegations import Filter, spelled
-from .handlers import handles
+from .handlers import guarded_router, handles, open_router
 
 
 class CostFilter(Filter):
@@ -57,7 +57,7 @@ async def list_audit_entries(service: Service, wanted: Annotated[AuditFilter, Qu
     return await service.audit(wanted.limit, wanted.cursor)
 
 
-metrics_router = APIRouter(tags=["metrics"])
+metrics_router = guarded_router("metrics")
 
 
 class MetricsResponse(PlainTextResponse):
@@ -70,7 +70,7 @@ async def get_metrics(service: Service) -> MetricsResponse:
     return MetricsResponse(await service.metrics())
 
 
-health_router = APIRouter(tags=["health"])
+health_router = open_router("health")
 
 
 class Alive(Wire):

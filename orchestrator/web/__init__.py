@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -38,23 +39,32 @@ HEADERS = {
 """Beside those of every response. What a model writes is on the page as text, and could not do anything as markup."""
 
 
+@cache
+def _files() -> dict[str, tuple[bytes, bytes, str]]:
+    """Returns the content of each file, its compressed content and its ETag. A process reads and compresses once."""
+    paths = [path for path in FOLDER.rglob("*") if path.suffix in TYPES]
+    contents = {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in paths}
+    return {
+        name: (content, gzip.compress(content, mtime=0), f'W/"{sha256(content).hexdigest()[:32]}"')
+        for name, content in contents.items()
+    }
+
+
 def routes() -> list[Route]:
     """Returns the routes of the page, which need no token: it holds nothing but what is in the wheel."""
-    paths = [path for path in FOLDER.rglob("*") if path.suffix in TYPES]
-    files = {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in paths}
-    small = {name: gzip.compress(content, mtime=0) for name, content in files.items()}
-    etags = {name: f'W/"{sha256(content).hexdigest()[:32]}"' for name, content in files.items()}
+    files = _files()
 
     async def get_file(request: Request) -> Response:
         # A name in a dictionary, never a path: nothing else on this machine can be named.
         name = request.path_params.get("name", INDEX)
         if name not in files or (name == INDEX and request.url.path != "/"):
             raise HTTPException(404)
-        headers = {**HEADERS, "ETag": etags[name], "Vary": "Accept-Encoding"}
-        if etags[name] in request.headers.get("if-none-match", ""):
+        content, compressed, etag = files[name]
+        headers = {**HEADERS, "ETag": etag, "Vary": "Accept-Encoding"}
+        if etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         packs = re.search(r"\bgzip\b(?!\s*;\s*q=0)", request.headers.get("accept-encoding", ""))
         headers |= {"Content-Encoding": "gzip"} if packs else {}
-        return Response((small if packs else files)[name], headers=headers, media_type=TYPES[Path(name).suffix])
+        return Response(compressed if packs else content, headers=headers, media_type=TYPES[Path(name).suffix])
 
     return [Route(path, get_file, methods=["GET"]) for path in ("/", "/web/{name:path}")]
