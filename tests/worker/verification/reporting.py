@@ -12,6 +12,9 @@ from deputize.worker.verification.report_channel import ReportChannel
 from deputize.worker.verification.reports import Report
 from deputize.worker.verification.runners import Instrumented
 
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""Without the plugins that are installed beside this pytest: to import them takes a second."""
+
 
 async def reported(
     how: Instrumented, words: Sequence[str], project: Path, variables: Mapping[str, str] | None = None
@@ -33,7 +36,7 @@ async def reported(
             process = await asyncio.create_subprocess_exec(
                 *map(moved, words),
                 cwd=project,
-                env={"PATH": os.environ["PATH"], **given},
+                env={"PATH": os.environ["PATH"], **ALONE, **given},
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
             )

@@ -65,8 +65,7 @@ async def test_every_test_is_reported_with_its_place_whatever_plugins_run(tmp_pa
     file.write_text(TESTS)
     how = Instrumented("pytest")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options.split()]
-    variables = {**how.variables, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    report = await reported(how, command, tmp_path / "project", variables)
+    report = await reported(how, command, tmp_path / "project")
     assert report is not None
     assert report.tests == {f"{file}::{id}": state for id, state in STATES.items()}
     names = {id: id.partition("[")[0].replace("::", ".") for id in STATES}
@@ -112,8 +111,7 @@ async def test_processes_of_xdist_get_the_order_and_the_options_of_the_environme
     ids = [f"test_t.py::T::test_{name}" for name in ("a", "c")]
     how = Instrumented("pytest", only=frozenset(ids), is_reversed=True)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", "-n", "1"]
-    variables = {**how.variables, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    variables["PYTEST_ADDOPTS"] += f" {given}"
+    variables = {**how.variables, "PYTEST_ADDOPTS": f"{how.variables['PYTEST_ADDOPTS']} {given}"}
     report = await reported(how, command, tmp_path, variables)
     assert report is not None
     assert (tmp_path / "seen").read_text() == ran
