@@ -20,16 +20,15 @@ from tests.worker.workspace.archives import tar
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
-CONTENTS = {f"top/{number:04}": os.urandom(20_000) * 50 for number in range(250)}
-
 
 async def content(archive: bytes) -> AsyncIterator[bytes]:
     yield archive
 
 
 async def test_the_next_worker_begins_anew_when_one_is_killed_while_it_extracts(fleet: Fleet, tmp_path: Path) -> None:
+    contents = {f"top/{number:04}": os.urandom(20_000) * 50 for number in range(250)}
     await fleet.start("1")
-    archive = tar(*CONTENTS.items(), mode="w:gz", compresslevel=1)
+    archive = tar(*contents.items(), mode="w:gz", compresslevel=1)
     upload = (await fleet.service.upload(content(archive))).upload.upload
     model = script(tmp_path, [call("bash", command="ls top | wc -l; echo more >> top/0007")], [say("done")])
     id = await fleet.hand_over(model=model, workspace={"kind": "archive", "upload": upload})
@@ -37,7 +36,7 @@ async def test_the_next_worker_begins_anew_when_one_is_killed_while_it_extracts(
     await until(lambda: len([*root.glob(f"{id}.*/files/top/*")]) > 3, 60)
     fleet.signal("1", signal.SIGSTOP)
     half = [*root.glob(f"{id}.*/files/top/*")]
-    assert 3 < len(half) < len(CONTENTS)
+    assert 3 < len(half) < len(contents)
     assert not (root / id).exists()
     await fleet.kill("1")
     await fleet.start("2")
@@ -45,7 +44,7 @@ async def test_the_next_worker_begins_anew_when_one_is_killed_while_it_extracts(
     assert (result.termination_reason, result.files_modified) == ("completed", ["top/0007"])
     assert result.attempts == 2
     found = {f"top/{path.name}": path.read_bytes() for path in (root / id / "base/top").iterdir()}
-    assert found == CONTENTS
+    assert found == contents
 
 
 FULL = """
