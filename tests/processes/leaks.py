@@ -214,24 +214,20 @@ def files() -> set[str]:
     return found | {f"{ROOT}/{name}" for name in os.listdir(ROOT) if name not in (".pytest_cache", ".ruff_cache")}  # noqa: PTH208
 
 
-def endless_keys(url: str) -> list[str]:
+def endless_keys(client: redis.Redis) -> list[str]:
     """Keys without a time to live that no running service explains: those of finished runs, and unknown ones."""
-    with redis.Redis.from_url(url, decode_responses=True) as client:
-        try:
-            keys = [*client.scan_iter(count=1000)]
-            with client.pipeline(transaction=False) as each:
-                for key in keys:
-                    each.ttl(key)
-                endless = [key for key, seconds in zip(keys, each.execute(), strict=True) if seconds == -1]
-        except redis.ConnectionError:
-            return []
-        unfinished = {
-            key
-            for key in endless
-            if key.endswith("}") and client.hget(key, "status") in ("queued", "running", "waiting")
-        }
-        return [
-            key
-            for key in endless
-            if not key.startswith(KEPT_WITHOUT_END) and not any(key.startswith(run) for run in unfinished)
-        ]
+    try:
+        keys = [key.decode() for key in client.scan_iter(count=1000)]
+        with client.pipeline(transaction=False) as each:
+            for key in keys:
+                each.ttl(key)
+            endless = [key for key, seconds in zip(keys, each.execute(), strict=True) if seconds == -1]
+    except redis.ConnectionError:
+        return []
+    runs = [key for key in endless if key.endswith("}")]
+    unfinished = {key for key in runs if client.hget(key, "status") in (b"queued", b"running", b"waiting")}
+    return [
+        key
+        for key in endless
+        if not key.startswith(KEPT_WITHOUT_END) and not any(key.startswith(run) for run in unfinished)
+    ]

@@ -27,7 +27,8 @@ class RedisProcess:
     def __init__(self, folder: Path) -> None:
         self.embedded: EmbeddedRedis = prepare(folder)
         self.url = self.embedded.url
-        self._client = redis.Redis.from_url(self.url)  # kept: a connection costs as much as ten commands
+        self.client = redis.Redis.from_url(self.url)
+        """Kept: a connection costs as much as ten commands."""
         self.start()
 
     def start(self) -> None:
@@ -41,19 +42,19 @@ class RedisProcess:
 
     def answers(self) -> bool:
         try:
-            return self._client.ping()
+            return self.client.ping()
         except redis.RedisError:
             return False
 
     def kill(self) -> None:
-        self._client.close()
+        self.client.close()
         self.process.kill()
         self.process.wait()
 
     close = kill
 
     def empty(self) -> None:
-        self._client.flushall()
+        self.client.flushall()
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +72,7 @@ def redis_url(redis_server: RedisProcess) -> Iterator[str]:
     """The address of a Redis with nothing in it, as ``unix://…``. No finished run may leave a key without an end."""
     redis_server.empty()
     yield redis_server.url
-    assert not (left := endless_keys(redis_server.url)), f"keys without a time to live: {left}"
+    assert not (left := endless_keys(redis_server.client)), f"keys without a time to live: {left}"
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ async def rage(
             await check_totals(fleet.service.store.redis)
         except AssertionError as error:
             storm.wrong.append(f"the totals are others than those of the events: {error}")
-        storm.wrong += [f"a key without an end: {key}" for key in endless_keys(redis.url)]
+        storm.wrong += [f"a key without an end: {key}" for key in endless_keys(redis.client)]
     return storm
 
 
