@@ -26,7 +26,7 @@ FLOOR = 0.1
 HELD = 0.2
 """Seconds for which the interpreter's lock may be held: then all other runs stand still."""
 TRIES = 4
-SAMPLE, LARGE_SAMPLE = 6, 20
+SAMPLE, LARGE_SAMPLE = 3, 20
 """How many shapes are tried for each function; the large sample, which differs by function, by thorough tests."""
 
 
