@@ -16,6 +16,7 @@ from tests.architecture.sources import ROOT
 from tests.orchestrator.command_line import environment, started
 from tests.orchestrator.doc_pages import OTHERS, PAGES, blocks
 from tests.orchestrator.front_page import PORT, executed
+from tests.processes.forked_commands import forked_commands
 from tests.runs.bench import call, say
 from tests.waiting import until
 
@@ -84,7 +85,7 @@ async def test_the_first_example_of_each_page_runs(tmp_path: Path) -> None:
         "DEPUTIZE_HOME": str(tmp_path / "home"),
         "DEPUTIZE_MODEL": f"scripted:{tmp_path / 'script.json'}",
         "DEPUTIZE_WEBHOOK_SECRETS": SECRET,
-        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         **dict.fromkeys(DESKTOP, ""),  # no browser is opened
     }
     env = environment(**here)
@@ -97,7 +98,7 @@ async def test_the_first_example_of_each_page_runs(tmp_path: Path) -> None:
         port = json.loads((tmp_path / "home" / "stack.json").read_text())["url"].rpartition(":")[2]
         return await executed(block.replace(f"localhost:{PORT}", f"localhost:{port}"), folders[page], env, *program)
 
-    async with started("up", "--port", "0", **here) as stack:
+    async with forked_commands(tmp_path / "bin"), started("up", "--port", "0", **here) as stack:
         await until(lambda: b"Stop" in stack.out, 60)
         pages = [page for page in SHOWN if page not in ALONE]
         found = dict(zip(pages, await asyncio.gather(*map(run, pages), return_exceptions=True), strict=True))
