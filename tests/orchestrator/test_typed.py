@@ -116,27 +116,20 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("checker", sampled({each: each for each in CHECKERS}, 2))
-def test_a_script_is_typed_and_each_typo_is_found(checker: str, tmp_path: Path) -> None:
-    """One script with both, as a checker takes seconds to start: just the lines with a typo are wrong."""
+def test_a_script_and_all_examples_are_typed_and_each_typo_is_found(checker: str, tmp_path: Path) -> None:
+    """The examples of the documents, all at once, as a checker takes seconds to start: just the typos are wrong."""
     calls = (*(f"orchestrator.start('x', {typo})" for typo in TYPOS), *WRONG_CALLS)
     lines = [*SCRIPT.splitlines(), "def wrong(orchestrator: SyncOrchestrator) -> None:"]
-    (tmp_path / "script.py").write_text("\n".join([*lines, *(f"    {call}" for call in calls), ""]))
+    assert len(EXAMPLES) >= 9
+    files = {"script.py": "\n".join([*lines, *(f"    {call}" for call in calls), ""]), **EXAMPLES}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
     done = subprocess.run([sys.executable, *CHECKERS[checker]], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
-    found = {int(line) for line in re.findall(r"\bscript\.py:(\d+)", done.stdout)}
-    assert found == {*range(len(lines) + 1, len(lines) + 1 + len(calls))}, done.stdout
-
-
-@pytest.mark.parametrize("checker", sampled({each: each for each in CHECKERS}, 2))
-def test_the_examples_of_the_documents_are_typed(checker: str, tmp_path: Path) -> None:
-    """All at once, as a checker takes seconds to start."""
-    assert len(EXAMPLES) >= 9
-    for name, example in EXAMPLES.items():
-        (tmp_path / name).write_text(example)
-    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
-    done = subprocess.run([sys.executable, *CHECKERS[checker]], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    found = {each for each in re.findall(r"\b(\w+\.py):(\d+)", done.stdout) if each[0] in files}
+    wrong = range(len(lines) + 1, len(lines) + 1 + len(calls))
+    assert found == {("script.py", str(line)) for line in wrong}, done.stdout
 
 
 def test_the_typed_fields_are_those_of_a_request() -> None:
