@@ -1,8 +1,9 @@
 """Changes of tests and settings that the words of a task ask for.
 
 The caller decides what tests state, so the task is enough to ask for a change of them. It does so by a verb in the
-imperative with tests, a snapshot, a fixture or a path as its object, or by a sentence that calls one of these wrong. A
-task that forbids anything about tests asks for nothing, and only English is understood.
+imperative with tests, a snapshot, a fixture or a path as its object, or by a clause that calls tests wrong. A report of
+a bug calls the code wrong. A question or a quotation asks for nothing, nor does a task that forbids anything about
+tests. Only English is understood.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Literal
 from .protected import ALWAYS, OF_TESTS, Globs
 
 MAX_TASK, _LONGEST = 10_000, 200
-_SENTENCE = re.compile(r"[.;!?](?=\s|$)|\n[ \t]*\n")
+_SENTENCE = re.compile(r"([.;!?](?=\s|$)|\n[ \t]*\n)")
 _TOKEN = re.compile(r"[\w@./+-]+|[,:\n]")
 _FILE = re.compile(r"[\w-]*\.?[\w-]+\.(?=\w*[a-z])\w{1,8}|(?:GNUm|M|m)akefile|[Jj]ustfile|test_\w+")
 _Kind = Literal["tests", "data", "fixtures", "output", "path"]
@@ -91,8 +92,31 @@ _FORBIDDING = re.compile(
     r"\b(?:not|never|without|except|keep|keeps|leave|untouched|unchanged|stay|remain|preserve)\b|n['’]t\b",
     re.IGNORECASE,
 )
-_WRONG = frozenset(("wrong", "outdated", "obsolete", "stale"))
-_HOLDS = frozenset(("has", "have", "contains", "contain", "expects", "expect", "shows", "show"))
+_OLD = frozenset(("outdated", "obsolete", "stale"))
+_HOLDS = frozenset(("has", "have", "contains", "contain", "expects", "expect"))
+_BEFORE_CLAUSE = frozenset((",", ":", "\n", "and", "as", "because", "but", "since", "so"))
+_OF_CODE = re.compile(
+    r"\b(?:bugs?|broken|code|crash\w*|errors?|fail\w*|flak\w*|half|if|intermittent\w*|may|might|perhaps|problems?"
+    r"|random\w*|sometimes|unless|when|whenever|whether|why)\b",
+    re.IGNORECASE,
+)
+"""Words of a sentence that may be about the code, or a condition: it does not call a test wrong."""
+_MENDS_CODE = re.compile(
+    r"\bbugs?\b|\bthe[ \t]code\b|\b(?:fix|mend|repair|solve)\b"
+    r"(?!\s{1,8}(?:(?:it|them|this|that|the|these|those)\b\s{0,8}){0,2}(?:[.:;,!]|$|test|expect|assert))",
+    re.IGNORECASE,
+)
+"""Words of a task in which a test that is called wrong may be right: it asks to mend the code."""
+_QUOTED = re.compile(
+    r"^[ \t]*(?:```|~~~)(?:.|\n)*?(?:^[ \t]*(?:```|~~~)[^\n]*$|\Z)|^[ \t]*>[^\n]*$|`[^`\n]{0,300}`"
+    r"|(?<!\w)\"[^\"]{0,300}\"(?!\w)|“[^”]{0,1000}”|(?<!\w)['‘](?:[^'’]|['’](?=\w)){0,1000}['’](?!\w)",
+    re.MULTILINE,
+)
+_REPORTING = re.compile(
+    r"\b(?:claim|complain|error|log|message|output|print|read|report|sa(?:id|y)|show|warning|write|wrote)\w{0,3}\s{0,3}:",
+    re.IGNORECASE,
+)
+"""Words behind which the text of a program or of another person follows."""
 _NEVER = Globs(ALWAYS)
 _LOADED = Globs(
     (
@@ -143,18 +167,35 @@ NOTHING = AskedChanges()
 
 def asked_changes(task: str) -> AskedChanges:
     """Returns what a task asks to change of what is protected."""
-    found = list[_Asked]()
-    for sentence in _SENTENCE.split(task[:MAX_TASK]):
-        tokens = [*filter(None, (each.removeprefix("./").rstrip("@./+-") for each in _TOKEN.findall(sentence)))]
-        objects = [*_objects(tokens)]
-        if objects and _FORBIDDING.search(sentence):
-            return NOTHING
-        found += _asked(tokens, objects)
+    task = task[:MAX_TASK]
+    if any(_FORBIDDING.search(each) and any(_objects(_tokens(each))) for each in _SENTENCE.split(task)):
+        return NOTHING
+    own, found = _QUOTED.sub(_without_quotation, task), list[_Asked]()
+    mends_code = _MENDS_CODE.search(own) is not None
+    parts = [*_SENTENCE.split(own), ""]
+    for sentence, end in zip(parts[::2], parts[1::2], strict=True):
+        if end != "?" and not _REPORTING.search(sentence):
+            tokens = _tokens(sentence)
+            objects = [*_objects(tokens)]
+            found += _of_imperatives(tokens, objects)
+            found += () if _OF_CODE.search(sentence) else _of_states(tokens, objects, mends_code=mends_code)
     return AskedChanges(
         paths=frozenset(each.object.word for each in found if each.object.kind == "path"),
         objects=frozenset(each.object.kind for each in found),
         kinds=frozenset(kind for each in found for kind in each.kinds),
     )
+
+
+def _tokens(sentence: str) -> list[str]:
+    return [*filter(None, (each.removeprefix("./").rstrip("@./+-") for each in _TOKEN.findall(sentence)))]
+
+
+def _without_quotation(found: re.Match[str]) -> str:
+    """Returns what takes the place of quoted text: a name stays, and a sentence ends where its quotation does."""
+    inside = found[0].strip(" \t\"'`“”‘’")
+    if inside and not re.search(r"\s|^>|^~~~", inside):
+        return inside
+    return "_" + inside[-1:] * inside.endswith((".", "!", "?"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +225,9 @@ def _objects(tokens: Sequence[str]) -> Iterator[_Object]:
             yield _Object(token, "path", at, at + 1)
 
 
-def _asked(tokens: Sequence[str], objects: Sequence[_Object]) -> Iterator[_Asked]:
+def _of_imperatives(tokens: Sequence[str], objects: Sequence[_Object]) -> Iterator[_Asked]:
     words = [token.lower() for token in tokens]
     yield from _of_verbs(words, {each.begin: each for each in objects})
-    for each in objects:
-        kinds = _by_its_state(words[max(0, each.begin - 3) : each.begin], words[each.end : each.end + 2])
-        if kinds is not None:
-            yield _Asked(each, kinds)
     if words[:1] and words[0] in _ADDING:
         if {"target", "targets"} & {*words[1:5]}:
             yield from (_Asked(_Object(name, "path", 0, 0), _NONE) for name in _FILES_OF_TARGETS)
@@ -231,12 +268,32 @@ def _are_new(before: Sequence[str]) -> bool:
     return before[last : last + 1] == ["with"] and not _THERE & {*before[last:]}
 
 
-def _by_its_state(before: Sequence[str], behind: Sequence[str]) -> frozenset[str] | None:
-    """Returns what a sentence allows that calls an object included, out of date, or to be skipped."""
-    if behind[:1] == ["included"]:
-        return _NAMES
-    if behind == ["be", "skipped"] and {*before} & {"let", "should", "must"}:
-        return frozenset(("skip",))
-    if len(behind) > 1 and behind[0] in ("is", "are") and behind[1] in _WRONG:
-        return _CORRECTS
-    return _NONE if len(behind) > 1 and behind[0] == "still" and behind[1] in _HOLDS else None
+def _of_states(tokens: Sequence[str], objects: Sequence[_Object], *, mends_code: bool) -> Iterator[_Asked]:
+    """Yields the objects that a clause calls included, wrong, or to be skipped. ``mends_code``: they may be right."""
+    words = [token.lower() for token in tokens]
+    for each in objects:
+        before, behind = words[: each.begin], words[each.end :]
+        if behind[:1] == ["included"]:
+            yield _Asked(each, _NAMES)
+        elif behind[:2] == ["be", "skipped"] and {*before[-3:]} & {"let", "should", "must"}:
+            yield _Asked(each, _VERBS["skip"])
+        elif _is_of_tests(each, words) and _begins_clause(before):
+            if "".join(behind[2:3]) in ("", ":") and behind[:1] in (["is"], ["are"]):
+                is_clear = behind[1:2] == ["wrong"] and each.kind in ("tests", "path") and each.word != "expected"
+                if not mends_code and (is_clear or {*behind[1:2]} & _OLD):
+                    yield _Asked(each, _CORRECTS)
+            elif behind[:1] == ["still"] and {*behind[1:2]} & _HOLDS and {*behind[2:4]} & (_OLD | {"old"}):
+                yield _Asked(each, _NONE)
+
+
+def _is_of_tests(each: _Object, words: Sequence[str]) -> bool:
+    """Whether an object is one of tests, whatever the program writes: output, or a file."""
+    if each.kind == "path":
+        return each.word.startswith("test_") or OF_TESTS.match(each.word)
+    return each.kind != "output" and (each.word == "expected" or not words[each.end - 1].startswith("output"))
+
+
+def _begins_clause(before: Sequence[str]) -> bool:
+    """Whether what stands before an object is the begin of a clause, so that all of it is meant."""
+    last = next((word for word in reversed(before) if word not in _FILLING), ":")
+    return last in _BEFORE_CLAUSE
