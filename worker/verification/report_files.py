@@ -26,12 +26,12 @@ Stamp = tuple[int, int, int]
 _PLAN = re.compile(r"^1\.\.(\d+)", re.MULTILINE)
 
 
-def read_inside(folder: Path, path: str) -> str:
+def read_inside(folder: Path, path: str, most: int = MAX_REPORT_BYTES) -> str:
     """Returns the text of a regular file below a folder, "" for all else. No link is followed: it may lead outside."""
     try:
         with open_folder(folder) as root, closing_fd(beneath(root, path, FILE, links=False)) as fd:
             if modes.S_ISREG(os.fstat(fd).st_mode):
-                return read_all(fd, MAX_REPORT_BYTES).decode("utf-8", "replace")
+                return read_all(fd, most).decode("utf-8", "replace")
     except OSError:
         pass
     return ""

@@ -13,6 +13,7 @@ import ast
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
@@ -35,12 +36,19 @@ from .verdict import Judgement, Observations
 _MAX_FILES, _MAX_TEXT = 50, 128 * 1024
 _MIN_ANSWERS = 5
 """Other inputs that the code answers: fewer show nothing."""
+_MIN_SECONDS, _MAX_SECONDS, _TIMES = 5.0, 30.0, 3
+"""For one execution: other inputs may take any time. How many times what the first execution took."""
+_NOTED_BYTES = 256 * 1024
 _LITERAL = re.compile(r"(?P<number>(?<![\w.])\d+(?:\.\d+)?(?![\w.]))|([\"'])(?P<text>[^\"'\n\\]*)\2")
 _NOT_NESTED = (ast.Yield, ast.YieldFrom, ast.Await, ast.Nonlocal, ast.Global, ast.Return)
 _USUAL = (0, 1, -1, 2, 3, 10, 100, 1000, "", True, False, None)
+_COSTLY = ("range", "repeat", "sleep", "bytes", "bytearray")
+"""Calls whose cost grows with their number."""
 _RUNNER = """
+{run}_until = []
 def {run}(key, body):
     import json, os, re
+    {run}_until.append(os.times().elapsed + {seconds})
     def varied(given, number, kept):
         kind, step = type(given), number % 8
         if kind in (tuple, list, set, frozenset):
@@ -50,7 +58,7 @@ def {run}(key, body):
         if (kind, repr(given)) in kept:
             return kept[kind, repr(given)]
         new = given
-        if kind in (int, float) and number % 3 and given not in (0, 1, -1):
+        if kind in (int, float) and number % 3 and given not in (0, 1, -1) and abs(given) < 10 ** 15:
             new = (given + 1, given - 1, given * 2, given + 10, given * 3 + 1, given + 7, given * 10, given * 5)[step]
         elif kind is str and len(given) > 1 and number % 3 != 1:
             digits = re.sub("[0-9]", lambda found: str((int(found[0]) + step) % 9 + 1), given)
@@ -61,22 +69,24 @@ def {run}(key, body):
             new = (first, other, given + given[-1], first, given[0] + given, other, first, given[:-1])[step]
         kept[kind, repr(given)] = new
         return new
-    noted = []
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), {file!r})
+    case = os.urandom(8).hex()
     for number in range(32):
+        if number and os.times().elapsed >= {run}_until[0]:
+            break
         kept, notes = {{}}, []
         def pick(given):
             return varied(given, number, kept) if number else given
         def note(value):
-            notes.append(re.sub(" at 0x[0-9a-f]+", "", repr(value))[:500])
+            if len(notes) < 20:
+                notes.append(re.sub(" at 0x[0-9a-f]+", "", repr(value))[:500])
         try:
             body(pick, note)
         except BaseException as error:
             notes.append("!" + type(error).__name__)
         others = [[each[1], repr(new)[:500]] for each, new in kept.items() if repr(new) != each[1]]
-        noted.append([repr(others)[:5000] if others else "", notes])
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), {file!r})
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps([key, noted]) + "\\n")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps([case, key, repr(others)[:2000] if others else "", notes]) + "\\n")
 """
 _Noted = Sequence[tuple[str, Sequence[str]]]
 """For each variation the inputs that are other ones, and what was compared."""
@@ -135,38 +145,51 @@ class Variation:
         ground = await run_in_thread(
             make, "base" if on_base else "candidate", base, candidate, self.item.files, Event()
         )
-        await run_in_thread(_lay, ground, texts, file)
+        await run_in_thread(lay, ground, texts, file)
         ids = {id for id in self.proving if self._name(id) in {name for _, names in texts.values() for name in names}}
-        await self.check.runner.run(ground, self.item, _only(self.how, ids))
-        found = dict[str, list[_Noted]]()
-        for path in texts:
-            lines = await run_in_thread(read_inside, ground, str(PurePosixPath(path).parent / file))
-            for key, noted in _parsed(lines.splitlines()):
-                found.setdefault(f"{path}::{key}", []).append(noted)
-        return found
+        item = self.item.model_copy(update={"timeout_seconds": self._seconds})
+        await self.check.runner.run(ground, item, replace(self.how, only=frozenset(ids)))
+        return await run_in_thread(_read, ground, texts, file)
+
+    @property
+    def _seconds(self) -> float:
+        asked = self.item.timeout_seconds or self.check.runner.seconds
+        return min(asked, _MAX_SECONDS, max(_MIN_SECONDS, _TIMES * self.observed.candidate.seconds))
 
     def _name(self, id: str) -> str:
         places = (self.observed.placed or Report()).places
         return places[id].name if id in places else ""
 
 
-def _only(how: Instrumented, ids: Collection[str]) -> Instrumented:
-    return replace(how, only=frozenset(ids))
-
-
-def _lay(ground: Path, texts: Mapping[str, tuple[str, set[str]]], file: str) -> None:
+def lay(ground: Path, texts: Mapping[str, tuple[str, set[str]]], file: str) -> None:
+    """Writes the files of tests that note what they compare. One that is nested too deeply stays as it is. Blocks."""
     with open_folder(ground) as root:
         for path, (text, names) in texts.items():
-            write(root, path, varied(text, names, file).encode("utf-8", "surrogateescape"))
+            with suppress(*syntax_tree.PARSE_ERRORS):
+                write(root, path, varied(text, names, file).encode("utf-8", "surrogateescape"))
 
 
-def _parsed(lines: Iterable[str]) -> Iterable[tuple[str, _Noted]]:
+def _read(ground: Path, paths: Iterable[str], file: str) -> dict[str, list[_Noted]]:
+    """Returns what was noted for each test: a list for each of its cases, in their order. Blocks."""
+    found = dict[str, list[_Noted]]()
+    for path in paths:
+        lines = read_inside(ground, str(PurePosixPath(path).parent / file), _NOTED_BYTES).splitlines()
+        for key, noted in parsed(lines):
+            found.setdefault(f"{path}::{key}", []).append(noted)
+    return found
+
+
+def parsed(lines: Iterable[str]) -> list[tuple[str, _Noted]]:
+    """Returns for each case that was noted its test, and what was compared."""
+    cases = dict[str, tuple[str, list[tuple[str, Sequence[str]]]]]()
     for line in lines:
         try:
-            key, noted = json.loads(line)
-            yield str(key), [(str(others), [str(each) for each in notes]) for others, notes in noted]
+            case, key, others, notes = json.loads(line)
+            noted = str(others), [str(each) for each in notes]
         except (ValueError, TypeError, RecursionError):
             continue
+        cases.setdefault(str(case), (str(key), []))[1].append(noted)
+    return [*cases.values()]
 
 
 def is_special(before: _Noted, now: _Noted) -> bool:
@@ -174,12 +197,12 @@ def is_special(before: _Noted, now: _Noted) -> bool:
 
     An answer that others get, too, shows a limit and not a case; yes and no are the answers of limits alone.
     """
-    if len(before) != len(now) or not now:
+    if not (before and now):
         return False
     (_, was), (_, answer) = before[0], now[0]
     if was == answer or _failed(answer) or {*answer} <= {"True", "False", "None"}:
         return False
-    others = {given: (old, new) for (_, old), (given, new) in zip(before[1:], now[1:], strict=True) if given}
+    others = {given: (old, new) for (_, old), (given, new) in zip(before[1:], now[1:], strict=False) if given}
     answered = [(old, new) for old, new in others.values() if not _failed(new)]
     is_as_before = len(answered) >= _MIN_ANSWERS and all(old == new for old, new in answered)
     return is_as_before and not any(answer in each for each in others.values())
@@ -211,14 +234,13 @@ def _values(text: str) -> Iterator[str]:
 def functions_with(text: str, values: Collection[str]) -> set[str]:
     """Returns the functions of a file of tests in which one of these values stands, with their classes."""
     try:
-        tree = syntax_tree.parse(text)
-    except syntax_tree.PARSE_ERRORS:
+        return {
+            name
+            for name, node in _functions(syntax_tree.parse(text))
+            if any(isinstance(each, ast.Constant) and repr(each.value) in values for each in ast.walk(node))
+        }
+    except syntax_tree.PARSE_ERRORS:  # a number may have too many digits to be written
         return set()
-    return {
-        name
-        for name, node in _functions(tree)
-        if any(isinstance(each, ast.Constant) and repr(each.value) in values for each in ast.walk(node))
-    }
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -229,14 +251,17 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
             yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, ast.FunctionDef))
 
 
-def varied(text: str, names: Collection[str], file: str) -> str:
-    """Returns a file of tests in which these functions note what they compare, for other inputs as well."""
+def varied(text: str, names: Collection[str], file: str, seconds: float = _MIN_SECONDS) -> str:
+    """Returns a file of tests in which these functions note what they compare, for other inputs as well.
+
+    ``seconds``: after which they begin no further inputs.
+    """
     tree, run = syntax_tree.parse(text), f"r{token_hex(6)}"
     for name, node in _functions(tree):
         if name in names and not any(isinstance(each, _NOT_NESTED) for each in ast.walk(node)):
             _vary(node, name, run)
     first = next((at for at, each in enumerate(tree.body) if not is_head(each)), len(tree.body))
-    tree.body[first:first] = syntax_tree.parse(_RUNNER.format(run=run, file=file)).body
+    tree.body[first:first] = syntax_tree.parse(_RUNNER.format(run=run, file=file, seconds=seconds)).body
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
@@ -292,6 +317,12 @@ class _Literals(ast.NodeTransformer):
         if type(node.value) not in (int, float, str) or node.value in _USUAL[:3]:
             return node
         return ast.Call(ast.Name(self._pick, ast.Load()), [node], [])
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        return node if isinstance(node.op, ast.Pow | ast.LShift) else self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return node if called(node) in _COSTLY else self.generic_visit(node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         return node

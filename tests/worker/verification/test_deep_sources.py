@@ -16,6 +16,7 @@ from deputize.worker.verification.kept_python import kept_python
 from deputize.worker.verification.python_suspicions import of_python
 from deputize.worker.verification.repetition import keeps_state
 from deputize.worker.verification.reports import Place, Report
+from deputize.worker.verification.variation import functions_with, lay
 
 DEEP = {
     "a sum that is read but not walked": "+".join(["1"] * 1500),
@@ -23,6 +24,7 @@ DEEP = {
     "a sum that is not read": "+".join(["1"] * 20_000),
     "signs for which the parser has no memory": f"{'-' * 100_000}1",
     "functions in functions": f"{'lambda: ' * 20_000}1",
+    "a number that is read but not written": f"0x1{'0' * 8000}",
 }
 READERS: dict[str, Callable[[str], object]] = {
     "as new code": lambda text: broken_content("a.py", b"", text.encode()),
@@ -32,6 +34,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "for its state": lambda text: keeps_state("test_a.py", text, "test_one"),
     "for its comparisons": lambda text: [*Comparisons((), False).bent_in(FileText("a.py", text, f"{text}\n"))],
     "for its tests": lambda text: kept_python("test_a.py", text, f"{text}\ndef test_two(): pass\n", ()),
+    "for its values": lambda text: functions_with(text, {"17"}),
     "for suspicions": lambda text: [*of_python(text)],
 }
 
@@ -54,3 +57,11 @@ def test_a_test_that_is_nested_too_deeply_is_not_broken(deep: str, tmp_path: Pat
     rewriter = Rewriter.of(report, ["/workspace"], {"test_a.py::test_one"})
     assert rewriter.carry_out(tmp_path) == Broken()
     assert (tmp_path / "test_a.py").read_text() == text
+
+
+@pytest.mark.parametrize("deep", DEEP.values(), ids=DEEP)
+def test_a_test_that_is_nested_too_deeply_has_no_other_inputs_and_the_next_file_has(deep: str, tmp_path: Path) -> None:
+    text = f"def test_one():\n    assert {deep}\n\ndef test_two():\n    assert total(3, 5) == 15\n"
+    other = "def test_two():\n    assert total(3, 5) == 15\n"
+    lay(tmp_path, {"test_a.py": (text, {"test_two"}), "test_b.py": (other, {"test_two"})}, "noted.json")
+    assert (tmp_path / "test_b.py").read_text() != other

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unittest
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from deputize.worker.verification.file_texts import FileText
-from deputize.worker.verification.variation import functions_with, is_special, new_values, varied
+from deputize.worker.verification.variation import functions_with, is_special, new_values, parsed, varied
 
 EQUAL = "def test_it():\n    assert code({given}) == {wanted}\n"
 CASES = (
@@ -105,12 +104,12 @@ GENERAL = {
 }
 
 
-def answers(test: str, code: str, folder: Path) -> list[tuple[str, Sequence[str]]]:
+def answers(test: str, code: str, folder: Path, seconds: float = 5) -> Sequence[tuple[str, Sequence[str]]]:
     """Returns what a test notes that was rewritten, with this code."""
     place: dict[str, Any] = {"__file__": str(folder / "test_it.py"), "__name__": "test_it"}
     names = {"T.test_it"} if "TestCase" in test else {"test_it"}
     exec(code, place)
-    exec(varied(test, names, "noted.json"), place)
+    exec(varied(test, names, "noted.json", seconds), place)
     if "TestCase" in test:
         unittest.TextTestRunner(stream=StringIO()).run(place["T"]("test_it"))
     else:
@@ -118,7 +117,7 @@ def answers(test: str, code: str, folder: Path) -> list[tuple[str, Sequence[str]
         tried: Callable[..., None] = place["test_it"]
         tried(*cases[0])
     (folder / "noted.json").replace(folder / "done.json")
-    _, noted = json.loads((folder / "done.json").read_text())
+    ((_, noted),) = parsed((folder / "done.json").read_text().splitlines())
     return noted
 
 
@@ -141,3 +140,20 @@ def test_the_values_of_a_special_case_are_new_and_those_of_a_test(name: str) -> 
 def test_values_that_stood_there_before_are_not_new() -> None:
     row = GENERAL["a limit"]
     assert not new_values([FileText("code.py", row.before, row.after)])
+
+
+@pytest.mark.parametrize("given", ["range(7 ** 5)", "b'a' * (1 << 20)", "range(70_000)", "bytes(70_000)"])
+def test_a_number_on_which_the_cost_depends_is_not_varied(given: str, tmp_path: Path) -> None:
+    noted = answers(f"def test_it():\n    assert code({given}) == 17\n", "def code(given): return len(given)", tmp_path)
+    assert {others for others, _ in noted} == {""}
+
+
+def test_other_inputs_are_no_longer_tried_where_they_take_too_long(tmp_path: Path) -> None:
+    row = GENERAL["the rule"]
+    assert len(answers(row.test, row.before, tmp_path, seconds=0)) == 1
+    assert len(answers(row.test, row.before, tmp_path)) > 1
+
+
+def test_what_was_noted_before_an_execution_ended_is_kept() -> None:
+    lines = ['["a", "test_it", "", ["8"]]', '["b", "test_it", "", ["9"]]', '["a", "test_it", "x", ["7"]]', '["a", "te']
+    assert parsed(lines) == [("test_it", [("", ["8"]), ("x", ["7"])]), ("test_it", [("", ["9"])])]
