@@ -70,7 +70,12 @@ root = os.path.realpath(os.getcwd())
 root = "ROOT/" if (root + "/").startswith("ROOT/") else root + "/"
 installed = tuple(os.path.realpath(each) + "/" for each in get_paths().values())
 asserting = ("unittest", "pytest", "_pytest", "pluggy", "NAME_channel")
-settable = ("_loggerClass", "_logRecordFactory", "maxDiff", "longMessage")
+of_tests = {"test", "tests", "testing", "spec", "specs", "t"}
+settable = {
+    "_loggerClass", "_logRecordFactory", "converter", "maxDiff", "longMessage", "_diffThreshold", "excepthook",
+    "displayhook", "unraisablehook", "breakpointhook", "_trace_hook", "_profile_hook", "report_callback_exception",
+    "showwarning", "formatwarning", "_create_default_https_context",
+}
 class Bound:
     def method(self): pass
 plain, bound = type(Bound.method), type(Bound().method)
@@ -80,15 +85,29 @@ scalars, descriptors = (int, float), (property, classmethod, staticmethod)
 def state(value):
     return (value.__code__, value.__defaults__, value.__kwdefaults__) if type(value) is plain else None
 
-def is_own(file):
+kinds = {}
+def kind(file):
+    if file not in kinds:
+        kinds[file] = kind_of(file)
+    return kinds[file]
+
+def kind_of(file):
     if file.startswith("<"):
-        return False
+        return "other"
     file = os.path.realpath(file)
-    if not file.startswith(root) or file.startswith(installed) or "/site-packages/" in file:
-        return False
+    if file.startswith(installed) or "/site-packages/" in file or "/dist-packages/" in file:
+        return "library"
+    if not file.startswith(root):
+        return "other"
     *folders, name = file[len(root):].split("/")
-    of_tests = ("test", "tests", "testing", "spec", "specs", "t")
-    return not (name.startswith(("test_", "conftest")) or name.endswith("_test.py") or {*folders} & {*of_tests})
+    is_test = name.startswith(("test_", "conftest")) or name.endswith("_test.py") or of_tests.intersection(folders)
+    return "test" if is_test else "own"
+
+def file_of(module):
+    return str(getattr(module, "__file__", None) or "<none>")
+
+def is_own(file):
+    return kind(file) == "own"
 
 def is_of_project(value):
     for _ in range(9):
@@ -99,14 +118,18 @@ def is_of_project(value):
     if type(value) is plain:
         return is_own(value.__code__.co_filename)
     name = getattr(value if is_class(value) else type(value), "__module__", None)
-    return is_own(str(getattr(sys.modules.get(name), "__file__", None) or "/"))
+    return is_own(file_of(sys.modules.get(name)))
 
 def is_class(value):  # a proxy may fail where it is asked for its class
     return issubclass(type(value), type)
 
 def is_foreign(name, module):
     is_module = name != "__main__" and type(module) is type(sys)
-    return is_module and not is_own(str(getattr(module, "__file__", None) or "/"))
+    return is_module and kind(file_of(module)) in ("library", "other")
+
+def is_of_library(name, module):  # what tests write and load may import the project
+    origin = getattr(getattr(module, "__spec__", None), "origin", None)
+    return is_foreign(name, module) and (origin in ("built-in", "frozen") or kind(file_of(module)) == "library")
 
 def members(place, owner, asserts):
     for key, value in [*vars(owner).items()]:
@@ -142,11 +165,11 @@ def bent(before):
         if asserts or (part is not None and (is_same or is_of_project(part))):
             found.append(".".join(place))
     for name, module in [*sys.modules.items()]:
-        if (name,) not in before[0] and is_foreign(name, module) and getattr(module, "__spec__", None):
-            code = code_of(module)
+        if (name,) not in before[0] and is_of_library(name, module):
+            places = [place for place, value in members((name,), module, False) if is_of_project(value)]
+            code = places and code_of(module)
             known = code and names_in(code, 0)
-            found += [".".join(place) for place, value in members((name,), module, False) if is_of_project(value)
-                      and (known is None or place[-1] in known)]
+            found += [".".join(place) for place in places if known is None or place[-1] in known]
     return ", ".join(sorted(found)[:100])[:3000]
 
 def code_of(module):

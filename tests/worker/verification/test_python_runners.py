@@ -121,6 +121,7 @@ async def test_processes_of_xdist_get_the_order_and_the_options_of_the_environme
 USES = """\
 import statistics, unittest
 import restores, REPLACING
+from restores import used
 
 class T(unittest.TestCase):
     def test_a(self): restores.used()
@@ -159,6 +160,21 @@ LEAVES = {
         "    def __call__(self): pass\nlate = sys.modules['late'] = types.ModuleType('late'); late.proxy = Proxy()"
     ),
     "a function of tests": "import tests.fakes",
+    "what Python offers for replacement": (
+        "import sys, threading, warnings, logging, ssl\ndef hook(*_): pass\n"
+        "sys.excepthook = sys.displayhook = sys.unraisablehook = sys.breakpointhook = threading.excepthook = hook\n"
+        "warnings.showwarning = warnings.formatwarning = logging.Formatter.converter = hook\n"
+        "ssl._create_default_https_context = hook; threading.setprofile(hook); threading.setprofile(None)"
+    ),
+    "a file elsewhere that imports from the project": (
+        "import sys, tempfile\nwith tempfile.TemporaryDirectory() as folder:\n"
+        "    with open(folder + '/elsewhere.py', 'w') as file: file.write('from restores import used')\n"
+        "    sys.path.insert(0, folder); import elsewhere; sys.path.remove(folder)"
+    ),
+    "the code of a module without the project's functions": (
+        "import colorsys, time\nclass Loader:\n    def get_code(self, name): time.monotonic = lambda: 0\n"
+        "colorsys.__spec__.loader = Loader()"
+    ),
     "what a library does": "import warnings\nwith warnings.catch_warnings(record=True): warnings.warn('')",
 }
 
