@@ -60,9 +60,35 @@ def invents(node: Function) -> bool:
         for part in parts
     )
     returned = [part.value for part in parts if isinstance(part, ast.Return) and part.value is not None]
-    uses = any(isinstance(part, ast.Name) and part.id == name for each in returned for part in ast.walk(each))
-    stores = any(isinstance(part, ast.Assign) for part in parts)
-    return bool(returned) and not (knows or uses or stores)
+    functions = {each.name: each for each in parts if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    answers = [functions.get(last_name(each), each) for each in returned]
+    stores = any(
+        isinstance(part, ast.Assign)
+        or (
+            isinstance(part, ast.Call)
+            and last_name(part.func) == "setattr"
+            and any(_has(each, name) for each in part.args)
+        )
+        for part in parts
+    )
+    uses = any(_has(each, name) for each in answers)
+    return bool(returned) and not (knows or uses or stores or _matches(parts, name))
+
+
+def _has(node: ast.AST, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+
+
+def _matches(parts: Sequence[ast.AST], name: str) -> bool:
+    """Whether a name is matched with those that are known, and no other one gets an answer."""
+    cases = [
+        each for part in parts if isinstance(part, ast.Match) and last_name(part.subject) == name for each in part.cases
+    ]
+    others = [each for each in cases if not any(isinstance(part, ast.MatchValue) for part in ast.walk(each.pattern))]
+    answered = {id(part) for each in cases for part in ast.walk(each) if isinstance(part, ast.Return)}
+    is_all = answered >= {id(part) for part in parts if isinstance(part, ast.Return)}
+    is_open = any(isinstance(part, ast.Return) for each in others for part in ast.walk(each))
+    return bool(cases) and is_all and not is_open
 
 
 def uses_too_little(arguments: ast.arguments, body: list[ast.stmt] | list[ast.expr]) -> bool:

@@ -355,6 +355,14 @@ def test_types_that_are_written_beside_code_take_its_place_where_a_check_reads_t
         ("    if name in _LAZY:\n        return load()\n    raise AttributeError", False),
         ("    raise AttributeError(name)", False),
         ("    self.value = load()\n    return self.value", False),
+        ("    setattr(self, name, value := load())\n    return value", False),
+        ("    setattr(self, 'asked', True)\n    return 3", True),
+        ("    match name:\n        case 'old' | 'older':\n            return 3\n    raise AttributeError(name)", False),
+        ("    match name:\n        case 'old':\n            return 3\n        case _:\n            return 4", True),
+        ("    match name:\n        case 'old':\n            return 3\n    return 4", True),
+        ("    def call(*a):\n        sent.append((name, a))\n    return call", False),
+        ("    def call(*a):\n        return True\n    return call", True),
+        ("    async def call(*a):\n        return await send(name, a)\n    return call", False),
     ],
 )
 def test_what_answers_to_every_name_is_suspicious(body: str, is_suspicious: bool) -> None:
