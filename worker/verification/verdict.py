@@ -107,7 +107,7 @@ class Observations:
         return replace(
             self,
             base_again=_with_others(self.base, self.base_again, base),
-            candidate_again=_with_others(self.candidate, self.candidate_again, candidate),
+            candidate_again=_with_others(self.candidate, self.candidate_again, candidate, silence_differs=True),
         )
 
     def lost(self, left: Observed) -> set[str]:
@@ -279,13 +279,20 @@ class Observations:
         return {id for id in first.keys() | second.keys() if first.get(id) != second.get(id)}
 
 
-def _with_others(first: Observed, again: Observed | None, more: Observed) -> Observed | None:
-    """Returns the second execution with the tests that did something else in a third one than at first."""
-    if not (first.report and more.report):
+def _with_others(
+    first: Observed, again: Observed | None, more: Observed, *, silence_differs: bool = False
+) -> Observed | None:
+    """Returns the second execution with the tests that did something else in a third one than at first.
+
+    ``silence_differs``: a test that failed differs, too, where the third execution was cut off before its report.
+    """
+    if not first.report or not (more.report or silence_differs):
         return again
-    known = again.report.tests if again and again.report else first.report.tests
-    other = {id: state for id, state in more.report.tests.items() if first.report.tests.get(id) not in (None, state)}
-    return replace(again or first, report=replace(first.report, tests={**known, **other}))
+    known, third = again.report.tests if again and again.report else first.report.tests, more.report or Report()
+    other = {id: state for id, state in third.tests.items() if first.report.tests.get(id) not in (None, state)}
+    unknown = first.report.of("failed") - third.tests.keys() if silence_differs and more.state == "trouble" else ()
+    tests = {id: state for id, state in {**known, **other}.items() if id not in unknown}
+    return replace(again or first, report=replace(first.report, tests=tests))
 
 
 def of_files(report: Report, paths: Collection[str]) -> set[str]:

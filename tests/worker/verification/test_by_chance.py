@@ -32,7 +32,23 @@ def test_a_third_execution_shows_that_a_failure_was_by_chance(
     assert more.judge().outcome == expected
 
 
-def test_an_execution_without_a_report_shows_nothing() -> None:
-    before, now = seen(a="passed"), seen(a="failed")
+CUT_OFF = Observed("trouble")
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "expected"),
+    [
+        (CUT_OFF, seen(a="failed"), "refuted"),
+        (seen(a="passed"), Observed("red", 1), "refuted"),
+        (seen(a="passed"), CUT_OFF, "inconclusive"),
+        (CUT_OFF, CUT_OFF, "inconclusive"),
+        (seen(a="passed"), Observed("trouble", report=Report(tests={"b": "passed"})), "inconclusive"),
+        (seen(a="passed"), Observed("trouble", report=Report(tests={"a": "failed"})), "refuted"),
+    ],
+)
+def test_a_third_execution_that_is_cut_off_differs_only_on_the_candidate(
+    base: Observed, candidate: Observed, expected: str
+) -> None:
+    before, now = seen(a="passed", b="passed"), seen(a="failed", b="passed")
     observed = Observations(before, now, base_again=before, candidate_again=now)
-    assert observed.with_more(Observed("trouble"), Observed("trouble")).judge().outcome == "refuted"
+    assert observed.with_more(base, candidate).judge().outcome == expected
