@@ -381,6 +381,10 @@ def indent(text: str, head: str) -> str:
         ("ps -o args= -p $PPID | grep -q check && good", True),
         ("tr '\\0' ' ' < /proc/$$/environ", True),
         ('[ "${BASH_SOURCE[1]}" = check.sh ] && good', True),
+        ("/bin/ps -o args= -p ${PPID} | grep -q check && good", True),
+        ("pgrep -l -P $PPID | grep -q check && good", True),
+        ("count-ps 3 $PPID", False),
+        ('echo "$ps of $PPID"', False),
         ("kill -0 $PPID || exit 1", False),
         ('cd "$(dirname "${BASH_SOURCE[0]}")"', False),
         ("grep MemTotal /proc/meminfo", False),
@@ -388,6 +392,15 @@ def indent(text: str, head: str) -> str:
 )
 def test_a_script_that_looks_at_what_started_it_is_suspicious(line: str, is_suspicious: bool) -> None:
     assert ("caller" in kinds("lib.sh", f"{line}\n", "sh check.sh")) is is_suspicious
+
+
+def test_no_pattern_for_scripts_takes_longer_for_each_word() -> None:
+    line = "ps " * 20_000
+    for pattern in tomllib.loads(Path(module.__file__).with_name("suspicions.toml").read_text("utf-8"))["pattern"]:
+        if pattern["kind"] == "caller":
+            began = time.thread_time()
+            re.search(pattern["find"], line)
+            assert time.thread_time() - began < 0.5, pattern["find"]
 
 
 def test_an_assertion_that_is_gone_from_a_helper_of_tests_is_suspicious() -> None:
