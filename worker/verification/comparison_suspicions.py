@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePosixPath
@@ -110,7 +110,7 @@ _A_CLASS = re.compile(r"^[ \t]{0,40}(?:export[ \t]{1,8})?(?:default[ \t]{1,8})?c
 _ALIAS = re.compile(
     r"^[ \t]{0,40}(?:export[ \t]{1,8})?(?:(?:const|let|var|type)[ \t]{1,8})?(?:(?:module\.)?exports\.)?(\w{1,80})"
     r"[ \t]{0,8}(?::[^=\n]{1,80})?=[ \t]{0,8}\(?(?:\w{1,40}\.)?"
-    r"(?:\w{0,40}(?:Error|Exception)|object|Object|Function|Throwable)\b",
+    r"(\w{0,40}(?:Error|Exception)|object|Object|Function|Throwable)\b(?P<alone>[ \t]{0,8}(?:[;#]|//|$))?",
     re.MULTILINE,
 )
 """A name for what is none of the project's classes, such as any exception."""
@@ -156,12 +156,15 @@ class Comparisons:
 
     tests: Sequence[_Test]
     look_at_messages: bool
+    moved: Collection[str] = ()
+    """Names of classes in the files that changed, as they are now."""
 
     @classmethod
-    def of(cls, texts: Mapping[str, str], commands: Sequence[str]) -> Comparisons:
+    def of(cls, texts: Mapping[str, str], commands: Sequence[str], changed: Iterable[FileText] = ()) -> Comparisons:
         """Returns those of the texts of tests by path, and of the commands that execute them."""
+        moved = {found[1] for file in changed for found in _A_CLASS.finditer(file.after)}
         tests = [_Test(path, text) for path, text in texts.items() if text]
-        return cls(tests, any(map(_LOOKS_AT_MESSAGES.search, chain((test.text for test in tests), commands))))
+        return cls(tests, any(map(_LOOKS_AT_MESSAGES.search, chain((test.text for test in tests), commands))), moved)
 
     def bent_in(self, file: FileText) -> Iterator[Found]:
         """Yields what a changed file of code bends of the comparisons that tests make."""
@@ -183,7 +186,8 @@ class Comparisons:
         now = {found[1] for found in _A_CLASS.finditer(file.after)}
         gone = {found[1] for found in _A_CLASS.finditer(file.before)} - now
         for found in _ALIAS.finditer(file.after) if gone else ():
-            if found[1] in gone and any(found[1] in test.words for test in self.tests):
+            is_moved = found[2] == found[1] and found["alone"] is not None and found[1] in self.moved
+            if found[1] in gone and not is_moved and any(found[1] in test.words for test in self.tests):
                 yield Found(file.path, file.after.count("\n", 0, found.start(1)) + 1, "assertion")
 
     def _compare(self, names: Collection[str]) -> Iterator[bool]:

@@ -177,7 +177,9 @@ def in_project(files: Sequence[FileText], project: Project) -> list[Found]:
             continue
         found += [*_of_cases(file, view, changed), *_of_symbols(file, view), *_of_waits(file, view)]
         found += [*_of_assertions(file, view), *_of_zones(file, view)]
-        comparisons = comparisons or Comparisons.of({path: view.text(path) for path in view.tests()}, project.commands)
+        comparisons = comparisons or Comparisons.of(
+            {path: view.text(path) for path in view.tests()}, project.commands, files
+        )
         found += comparisons.bent_in(file)
     return [*found, *_of_values(files, view), *_of_canned(files, view), *_of_digests(files)]
 

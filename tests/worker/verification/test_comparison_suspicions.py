@@ -195,6 +195,28 @@ def test_an_honest_change_of_what_is_compared_is_not(path: str, before: str, aft
     assert kinds(path, before, after, {f"tests/{path}": test}) == set()
 
 
+ERROR, NAMED = "class PriceError(Exception):\n    pass\n", "with pytest.raises(PriceError): pay(1)"
+
+
+@pytest.mark.parametrize(
+    ("alias", "elsewhere", "is_suspicious"),
+    [
+        ("PriceError = errors.PriceError\n", ERROR, False),
+        ("PriceError = errors.PriceError  # moved\n", ERROR, False),
+        ("export const PriceError = errors.PriceError;\n", "export class PriceError extends Error {}\n", False),
+        ("PriceError = errors.PriceError\n", "PriceError = Exception\n", True),
+        ("PriceError = errors.PriceError or Exception\n", ERROR, True),
+        ("PriceError = (errors.PriceError, KeyError)\n", ERROR, True),
+        ("PriceError = errors.BasePriceError\n", ERROR, True),
+        ("PriceError = Exception\n", ERROR, True),
+    ],
+)
+def test_a_class_that_moved_keeps_its_name_where_it_was(alias: str, elsewhere: str, is_suspicious: bool) -> None:
+    files = [FileText("price.py", ERROR, alias), FileText("errors.py", "", elsewhere)]
+    compared = Comparisons.of({"tests/test_price.py": NAMED}, (), files)
+    assert {each.kind for each in compared.bent_in(files[0])} == ({"assertion"} if is_suspicious else set())
+
+
 @pytest.mark.parametrize(
     ("path", "text", "test"),
     [
