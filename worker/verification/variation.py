@@ -36,10 +36,14 @@ from .verdict import Judgement, Observations
 _MAX_FILES, _MAX_TEXT = 50, 128 * 1024
 _MIN_ANSWERS = 5
 """Other inputs that the code answers: fewer show nothing."""
+_MIN_DIFFERENT = 4
+"""Different answers to them: a table with a default gives one, and what it was asked for."""
 _MIN_SECONDS, _MAX_SECONDS, _TIMES = 5.0, 30.0, 3
 """For one execution: other inputs may take any time. How many times what the first execution took."""
 _NOTED_BYTES = 256 * 1024
 _LITERAL = re.compile(r"(?P<number>(?<![\w.])\d+(?:\.\d+)?(?![\w.]))|([\"'])(?P<text>[^\"'\n\\]*)\2")
+_NUMBER, _WORD = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?"), re.compile(r"\d[\d.]*")
+_BESIDE_LIMIT = re.compile(r"[<>]=?\s*$"), re.compile(r"\s*[<>]")
 _NOT_NESTED = (ast.Yield, ast.YieldFrom, ast.Await, ast.Nonlocal, ast.Global, ast.Return)
 _USUAL = (0, 1, -1, 2, 3, 10, 100, 1000, "", True, False, None)
 _COSTLY = ("range", "repeat", "sleep", "bytes", "bytearray")
@@ -58,7 +62,9 @@ def {run}(key, body):
         if (kind, repr(given)) in kept:
             return kept[kind, repr(given)]
         new = given
-        if kind in (int, float) and number % 3 and given not in (0, 1, -1) and abs(given) < 10 ** 15:
+        if number // 8 > 1 and (len(kept) + number // 8) % 2:
+            pass
+        elif kind in (int, float) and number % 3 and given not in (0, 1, -1) and abs(given) < 10 ** 15:
             new = (given + 1, given - 1, given * 2, given + 10, given * 3 + 1, given + 7, given * 10, given * 5)[step]
         elif kind is str and len(given) > 1 and number % 3 != 1:
             digits = re.sub("[0-9]", lambda found: str((int(found[0]) + step) % 9 + 1), given)
@@ -84,7 +90,7 @@ def {run}(key, body):
             body(pick, note)
         except BaseException as error:
             notes.append("!" + type(error).__name__)
-        others = [[each[1], repr(new)[:500]] for each, new in kept.items() if repr(new) != each[1]]
+        others = [[old, repr(new)[:500]] for (_, old), new in kept.items() if repr(new) != old]
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps([case, key, repr(others)[:2000] if others else "", notes]) + "\\n")
 """
@@ -195,7 +201,8 @@ def parsed(lines: Iterable[str]) -> list[tuple[str, _Noted]]:
 def is_special(before: _Noted, now: _Noted) -> bool:
     """Whether a test's own input gets another answer than before the run, and others that differ from it do not.
 
-    An answer that others get, too, shows a limit and not a case; yes and no are the answers of limits alone.
+    An answer that many others get, too, shows a limit and not a case; yes and no are the answers of limits alone. A
+    table with a default answers the same, or something of what was asked. So the answers have to be computed.
     """
     if not (before and now):
         return False
@@ -205,7 +212,19 @@ def is_special(before: _Noted, now: _Noted) -> bool:
     others = {given: (old, new) for (_, old), (given, new) in zip(before[1:], now[1:], strict=False) if given}
     answered = [(old, new) for old, new in others.values() if not _failed(new)]
     is_as_before = len(answered) >= _MIN_ANSWERS and all(old == new for old, new in answered)
-    return is_as_before and not any(answer in each for each in others.values())
+    computed = {tuple(new) for given, (_, new) in others.items() if not _failed(new) and _is_computed(new, given)}
+    shared = sum(answer in each for each in others.values())
+    return is_as_before and len(computed) >= _MIN_DIFFERENT and shared * 4 < len(others)
+
+
+def _is_computed(notes: Sequence[str], given: str) -> bool:
+    """Whether these are numbers, or texts of other numbers, and not what was given."""
+    words = {*re.findall(r"[\w.]+", given)}
+    is_of_numbers = not re.search(r"[A-Za-z]", given)
+    return all(
+        note not in words and (_NUMBER.fullmatch(note) or (is_of_numbers and not words & {*_WORD.findall(note)}))
+        for note in notes
+    )
 
 
 def _failed(notes: Sequence[str]) -> bool:
@@ -214,21 +233,39 @@ def _failed(notes: Sequence[str]) -> bool:
 
 def new_values(files: Iterable[FileText]) -> set[str]:
     """Returns the numbers and texts that came into code or data with these changes, as Python writes them."""
-    known, found = set[str](), set[str]()
+    known, found, entries = set[str](), set[str](), set[str]()
     for file in files:
+        is_table = not file.path.endswith(".py") and file.before
         if not TESTS.match(file.path):
             known |= {*_values(file.before)}
-            found |= {*_values(file.after)}
-    return found - known - {repr(each) for each in _USUAL}
+            found |= set() if is_table else {*_values(file.after)}
+            entries |= _added_entries(file)
+    return found - known - entries - {repr(each) for each in _USUAL}
 
 
 def _values(text: str) -> Iterator[str]:
+    """Yields the values in a text, without those that are limits."""
+    before, after = _BESIDE_LIMIT
     for each in _LITERAL.finditer(text):
         if each["number"]:
             number = float(each["number"])
-            yield repr(int(number) if number.is_integer() and "." not in each["number"] else number)
+            if not before.search(text[max(0, each.start() - 8) : each.start()]) and not after.match(text, each.end()):
+                yield repr(int(number) if number.is_integer() and "." not in each["number"] else number)
         elif len(each["text"]) > 1:
             yield repr(each["text"])
+
+
+def _added_entries(file: FileText) -> set[str]:
+    """Returns the keys of tables that had others before: a table with a default gets entries one by one."""
+    known, found = {*_values(file.before)}, set[str]()
+    with suppress(*syntax_tree.PARSE_ERRORS):
+        for node in ast.walk(syntax_tree.parse(file.after)):
+            keys = node.keys if isinstance(node, ast.Dict) else []
+            values = {
+                repr(part.value) for key in keys if key for part in ast.walk(key) if isinstance(part, ast.Constant)
+            }
+            found |= values if values & known else set()
+    return found
 
 
 def functions_with(text: str, values: Collection[str]) -> set[str]:
