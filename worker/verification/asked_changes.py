@@ -170,7 +170,7 @@ def asked_changes(task: str) -> AskedChanges:
     task = task[:MAX_TASK]
     if any(_FORBIDDING.search(each) and any(_objects(_tokens(each))) for each in _SENTENCE.split(task)):
         return NOTHING
-    own, found = _QUOTED.sub(_without_quotation, task), list[_Asked]()
+    own, found = own_words(task), list[_Asked]()
     mends_code = _MENDS_CODE.search(own) is not None
     parts = [*_SENTENCE.split(own), ""]
     for sentence, end in zip(parts[::2], parts[1::2], strict=True):
@@ -184,6 +184,11 @@ def asked_changes(task: str) -> AskedChanges:
         objects=frozenset(each.object.kind for each in found),
         kinds=frozenset(kind for each in found for kind in each.kinds),
     )
+
+
+def own_words(task: str) -> str:
+    """Returns a task without what it quotes."""
+    return _QUOTED.sub(_without_quotation, task[:MAX_TASK])
 
 
 def _tokens(sentence: str) -> list[str]:

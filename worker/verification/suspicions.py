@@ -16,6 +16,7 @@ from ...shared.patch_format import printable_path
 from ...shared.request import DelegationRequest
 from ..threads import give_way
 from ..workspace.manifest import scan
+from .asked_changes import own_words
 from .file_texts import TESTS, FileText, Found
 from .ground import Candidate, protection_of, reader_of
 from .project_suspicions import Project, in_project
@@ -54,6 +55,16 @@ _COMMENTS = {
 _CLASS = re.compile(
     r"^[ \t]*(?:(?:abstract|final|readonly)[ \t]+){0,3}(?:class|trait|interface|enum)[ \t]+\w", re.MULTILINE
 )
+_STUBS = (
+    r"[^.;!?\n]{0,80}(?:\btype[ -]?stubs?\b|\bstub[ -]?files?\b|\w\.pyi\b|[ `*]\.pyi\b|\bpy\.typed\b|\.d\.ts\b"
+    r"|\btype[ -](?:declaration|definition)s?\b)"
+)
+_ASKS_FOR_STUBS = re.compile(
+    r"(?:^|[.:;,!\n]|\b(?:and|then|please|also))[\s*-]{0,8}"
+    rf"(?:add|create|generate|include|provide|publish|ship|write)\b{_STUBS}(?![^.;!\n]{{0,80}}\?)",
+    re.IGNORECASE,
+)
+_FORBIDS_STUBS = re.compile(rf"(?:\b(?:never|no|not|rather|without)\b|n['’]t\b){_STUBS}", re.IGNORECASE)
 _QUOTED = re.compile(r"[\"'`](?:node:)?(\w+)(?:/\w+)?(?=[\"'`])")
 
 
@@ -125,7 +136,7 @@ def suspicions_of(candidate: Candidate, request: DelegationRequest) -> list[Susp
     files, base = [*_texts(candidate)], candidate.changed.base
     named = protection_of(request, base).named
     nested = [each.path for each in candidate.changed.differences if each.new and each.path.endswith("/.git")]
-    found = suspicions(files, commands, left)
+    found = suspicions(files, commands, left, request.task)
     found += in_project(files, Project(left, reader_of(base), commands, named, nested, request.task))
     found = sorted({*found})[:MAX_SUSPICIONS]
     return [Suspicion(path=each.path, line=each.line or None, kind=each.kind) for each in found]
@@ -158,16 +169,20 @@ def _texts(candidate: Candidate) -> Iterator[FileText]:
             yield FileText(path, before.decode("utf-8", "replace"), after.decode("utf-8", "replace"))
 
 
-def suspicions(files: Iterable[FileText], commands: Sequence[str], known: Iterable[str] = ()) -> list[Found]:
+def suspicions(
+    files: Iterable[FileText], commands: Sequence[str], known: Iterable[str] = (), task: str = ""
+) -> list[Found]:
     """Returns what is suspicious in these changes, but in tests, which the run may write. Blocks.
 
     Args:
         files: The changed files that the checks see.
         commands: The lines of the checks: what silences a checker counts where one of them may run one.
         known: The paths of the files that were there before the run, and are not removed.
+        task: What the run was to do: it may ask for types beside code.
     """
     runs_checker = any(_CHECKER.search(command[:_MAX_COMMAND]) for command in commands)
     before, found, deadline = set(known), set[Found](), time.monotonic() + MAX_SECONDS
+    with_types = None if _asks_for_stubs(task) else _folders_with_types(before)
     for file in files:
         if time.monotonic() > deadline:
             break
@@ -176,6 +191,8 @@ def suspicions(files: Iterable[FileText], commands: Sequence[str], known: Iterab
         found |= set(_of_file(file))
         if not file.before:
             found |= set(_of_name(file.path, before))
+            if with_types is not None and (code := _code_beside(file.path, before)) and code not in with_types:
+                found.add(Found(file.path, 0, "silence"))  # a checker of types reads it in place of the code
     wanted = [each for each in sorted(found) if runs_checker or each.kind not in _OF_CHECKERS]
     return [Found(printable_path(each.path), each.line, each.kind) for each in wanted[:MAX_SUSPICIONS]]
 
@@ -246,9 +263,6 @@ def _of_name(path: str, known: set[str]) -> Iterator[Found]:
         yield Found(path, 0, "runner")
     if parts[-1] in _DATA["programs"]["names"]:
         yield Found(path, 0, "shadow")
-    stem = path.removesuffix(".pyi").removesuffix(".d.ts")
-    if stem != path and any(f"{stem}{end}" in known for end in (".py", ".ts", ".js", ".mjs", ".cjs", ".tsx")):
-        yield Found(path, 0, "silence")  # a checker of types reads it in place of the code
     if not path.endswith(".py"):
         return
     if parts[0] in SOURCE_FOLDERS:
@@ -259,3 +273,22 @@ def _of_name(path: str, known: set[str]) -> Iterator[Found]:
         yield Found(path, 0, "shadow")
     if path.endswith("/__init__.py") and f"{path.removesuffix('/__init__.py')}.py" in known:
         yield Found(path, 0, "shadow")
+
+
+def _asks_for_stubs(task: str) -> bool:
+    own = own_words(task)
+    return bool(_ASKS_FOR_STUBS.search(own)) and not _FORBIDS_STUBS.search(task)
+
+
+def _folders_with_types(known: set[str]) -> set[tuple[str, str]]:
+    """Returns the folders in which types are written beside code already, with the ends of their names."""
+    return {code for path in known if (code := _code_beside(path, known))}
+
+
+def _code_beside(path: str, known: set[str]) -> tuple[str, str] | None:
+    """Returns a file's folder and the end of its name if it has the types of code beside it."""
+    for end in (".pyi", ".d.ts"):
+        stem = path.removesuffix(end)
+        if stem != path and any(f"{stem}{each}" in known for each in (".py", ".ts", ".js", ".mjs", ".cjs", ".tsx")):
+            return path.rpartition("/")[0], end
+    return None

@@ -342,6 +342,31 @@ def test_types_that_are_written_beside_code_take_its_place_where_a_check_reads_t
         assert suspicions(new, ["mypy shop"], [beside]) == [Found(path, 0, "silence")]
         assert suspicions(new, ["pytest"], [beside]) == []
         assert suspicions(new, ["mypy shop"], ["shop/other.py"]) == []
+        there = [beside, path.replace("price", "cost").replace("/a.", "/c.").replace("/b.", "/c.")]
+        assert suspicions(new, ["mypy shop"], there) == [Found(path, 0, "silence")]
+        code = there[1].replace(".pyi", ".py").replace(".d.ts", ".js")
+        assert suspicions(new, ["mypy shop"], [*there, code]) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "is_asked"),
+    [
+        ("Add type stubs for the package", True),
+        ("Make the package typed: add py.typed and write shop/price.pyi.", True),
+        ("Mend total().\n- ship stub files\n", True),
+        ("Write the type declarations of lib/a.js", True),
+        ("Mend the types of price.py", False),
+        ("mypy complains about the type stubs. Mend price.py", False),
+        ("Add types to price.py, but do not write a .pyi file", False),
+        ("Add annotations rather than stub files", False),
+        ("Add stubs of the server to the tests", False),
+        ("Should we add type stubs? Mend price.py first", False),
+        ("Users write: 'Add type stubs.' Mend price.py", False),
+    ],
+)
+def test_types_beside_code_are_right_where_the_task_asks_for_them(task: str, is_asked: bool) -> None:
+    found = suspicions([FileText("shop/price.pyi", "", "x: int\n")], ["mypy shop"], ["shop/price.py"], task)
+    assert [each.kind for each in found] == ([] if is_asked else ["silence"])
 
 
 @pytest.mark.parametrize(
