@@ -16,19 +16,22 @@ from .file_texts import TESTS
 
 _MAX_FILES = 20
 _FAILURES: Mapping[str, str] = {
-    **dict.fromkeys((".sh", ".bash"), "echo {word}; exit 3"),
-    **dict.fromkeys((".pl", ".t"), 'print "{word}\\n"; die "{word}";'),
-    **dict.fromkeys((".js", ".mjs", ".cjs"), ';console.log("{word}"); throw new Error("{word}");'),
-    ".py": 'print("{word}", flush=True); raise RuntimeError("{word}")',
-    ".rb": 'puts "{word}"; raise "{word}"',
-    ".lua": 'do print("{word}"); error("{word}") end',
-    ".php": 'echo "{word}\\n"; throw new \\Exception("{word}");',
-    ".tcl": "puts {word}; error {word}",
+    **dict.fromkeys((".sh", ".bash"), "printf %s%s {one} {two}; echo; exit 3"),
+    **dict.fromkeys((".pl", ".t"), 'print "{one}" . "{two}", "\\n"; die "{one}";'),
+    **dict.fromkeys((".js", ".mjs", ".cjs"), ';console.log("{one}" + "{two}"); throw new Error("{one}");'),
+    ".py": 'print("{one}" + "{two}", flush=True); raise RuntimeError("{one}")',
+    ".rb": 'puts "{one}" + "{two}"; raise "{one}"',
+    ".lua": 'do print("{one}" .. "{two}"); error("{one}") end',
+    ".php": 'echo "{one}" . "{two}", "\\n"; throw new \\Exception("{one}");',
+    ".tcl": "puts -nonewline {one}; puts {two}; error {one}",
 }
-"""Statements that print a word and fail in a way that nothing at the place catches, by the end of a file's name."""
-_IN_C = 'puts("{word}"); fflush(stdout); return 3; '
+"""Statements that print a word and fail in a way that nothing at the place catches, by the end of a file's name.
+
+The word is put together of two parts: a statement within a text of several lines, which a program prints, has no word.
+"""
+_IN_C = 'printf("%s%s\\n", "{one}", "{two}"); fflush(stdout); return 3; '
 _C = (".c", ".cc", ".cpp", ".cxx")
-_MAIN = re.compile(r"^(?:static\s+)?int\s+main\s*\([^{};]*\)\s*\{", re.MULTILINE)
+_MAIN = re.compile(r"^(?:static[ \t]{1,8})?int\s{1,8}main\s{0,8}\([^{};]{0,200}\)\s{0,8}\{", re.MULTILINE)
 _RETURN = re.compile(r"^[ \t]*return\b", re.MULTILINE)
 _SHELL = re.compile(r"#!.*\b(?:ba|da|z|k)?sh\b")
 _STATEMENT = re.compile(
@@ -47,15 +50,20 @@ def failing(path: str, text: str, word: str) -> str | None:
         return None
     end = found.start() if suffix in (".pl", ".t") and (found := _END.search(text)) else len(text)
     *_, last = [0, *(found.start() for found in _STATEMENT.finditer(text, 0, end))]
-    return f"{text[:last]}{statement.format(word=word)}\n{text[last:]}" if last else None
+    return f"{text[:last]}{_filled(statement, word)}\n{text[last:]}" if last else None
 
 
 def _failing_in_c(text: str, word: str) -> str | None:
-    main = _MAIN.search(text)
-    returns = [found.start() for found in _RETURN.finditer(text, main.end())] if main else []
-    if not returns:
+    if not (main := _MAIN.search(text)):
         return None
-    return f"{text[: returns[-1]]}{_IN_C.format(word=word)}{text[returns[-1] :]}"
+    end = text.find("\n}", main.end())
+    returns = [found.start() for found in _RETURN.finditer(text, main.end(), end if end > 0 else len(text))]
+    return f"{text[: returns[-1]]}{_filled(_IN_C, word)}{text[returns[-1] :]}" if returns else None
+
+
+def _filled(statement: str, word: str) -> str:
+    half = len(word) // 2
+    return statement.format(one=word[:half], two=word[half:])
 
 
 def make_fail(
