@@ -78,6 +78,7 @@ class Question:
 class PermissionRequests(Part):
     """The requests of one run."""
 
+    must_settle = True  # requests would stay open that no call waits for
     run: RunContext
     redis: Any
     bus: Bus
@@ -98,9 +99,9 @@ class PermissionRequests(Part):
         Their ids may be those of another version.
         """
         if self._earlier is None:
-            self._earlier = {}
             key = permissions_key(self.run.claim.id)
             fields = await retried(partial(self.redis.hgetall, key)) if self.run.claim.attempt > 1 else {}
+            self._earlier = {}  # only now: where Redis refuses to reply they are not known
             for id in [name for name in fields if ":" not in name]:
                 kept = kept_request(fields[id], fields[subject_field(id)])
                 self._earlier[kept.request.step.id] = kept

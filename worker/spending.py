@@ -22,6 +22,7 @@ FULL_SECONDS = 1.0
 class DaySpending(Part):
     """One run's share of the day's caps: reserved in Redis before each model call, booked after it."""
 
+    must_settle = True  # the last spending would be lost, and its reservation would stay
     run: RunContext
     pipe: Pipe
     caps: Sequence[Cap]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from redis.exceptions import ResponseError
 
 from deputize.shared.delegation import Usage
 from deputize.shared.request import DelegationRequest, Limits
@@ -20,10 +21,12 @@ from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.keys import RESERVED_MONEY, record_key, spend_key
 from deputize.shared.runs.spend import Cap
 from deputize.shared.wire import now
+from deputize.worker.attempts import Attempt
 from deputize.worker.core.conversation import Conversation
 from deputize.worker.core.emit import Emitter
-from deputize.worker.core.limits import Meter
+from deputize.worker.core.limits import LimitReached, Meter
 from deputize.worker.core.model_calls import ModelCalls
+from deputize.worker.core.part import Part
 from deputize.worker.core.prompt import first_message
 from deputize.worker.fleet.gate import EndpointWait, Outages, PrefixWait, SharedPrefixes
 from deputize.worker.models import close_models
@@ -152,6 +155,36 @@ async def test_the_dearest_rate_that_a_prompt_may_have_is_reserved(hour: bool, p
     assert pipe.asked == [(1000 * prompt * 1000 + 501 * 10_000, 1000 * prompt * 1000 + 65 * 10_000)]
     pipe.granted = round(1000 * prompt * 1000 + 200.5 * 10_000)
     assert await spending.allowance(1000, 500) == 200
+
+
+async def test_a_run_whose_last_spending_cannot_be_booked_has_no_result_before_the_next_attempt(
+    redis_url: str, tmp_path: Path
+) -> None:
+    class Breaks(Part):
+        """Makes Redis refuse to count what the run spends, from its second turn on."""
+
+        def __init__(self, attempt: Attempt) -> None:
+            self._run, self._redis = attempt.context, attempt.services.store.redis
+
+        async def before_turn(self, limit: LimitReached | None) -> None:
+            if self._run.meter.turns == 1 and self._run.claim.is_first:
+                charged.append(await self._redis.hget(key := record_key(self._run.claim.id), "charged"))
+                await self._redis.hset(key, "charged", "unreadable")
+
+    charged: list[str] = []
+
+    turns = [{"blocks": [call("glob", pattern="a")], "usage": USAGE}, {"blocks": [say("done")], "usage": USAGE}]
+    async with open_bench(redis_url, tmp_path / "home", spend={"daily_usd": CAP}, parts=[Breaks]) as bench:
+        id = await bench.accept(DelegationRequest(task="t", model=script(tmp_path, *turns, price=PRICE)))
+        with pytest.raises(ResponseError, match="arithmetic"):
+            await carry_out(bench.services, id)
+        assert (await bench.store.get(id)).result is None
+        await bench.store.redis.hset(record_key(id), "charged", charged[0])
+        await bench.lose(id)
+        await carry_out(bench.services, id)
+        result = await bench.result(id)
+        assert (result.success, result.attempts) == (True, 2)
+        assert await spent(bench) == pytest.approx(result.usage.cost_usd)
 
 
 # What delegations cost, as workers write it and a report adds it up.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from ...shared.errors import Fenced
 from ...shared.log import log
@@ -51,6 +51,12 @@ class Part:
     The core calls the parts in the order of their table, and knows none of them.
     """
 
+    must_settle: ClassVar[bool] = False
+    """Whether this attempt ends without a result where ``settle`` fails at the end: the next attempt does it.
+
+    So it is where something outside the run would else go on, or be lost.
+    """
+
     async def begin(self, work: Work) -> RunOutcome | None:
         """Called before the first turn. An outcome ends the run; the parts behind this one do not begin."""
         return None
@@ -78,7 +84,8 @@ class Part:
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
         """Called with each outcome: when the loop has ended, and where the run ends without it or fails.
 
-        Returns the outcome, or None where the loop is to go on, which is possible for an outcome ``of_loop``.
+        Also called where the part did not begin. Returns the outcome, or None where the loop is to go on, which is
+        possible for an outcome ``of_loop``. An exception then fails the run: all parts settle that outcome, too.
         """
         return outcome
 

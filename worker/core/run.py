@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -155,7 +155,7 @@ class Run:
         work = Work(loop, self.supervision.until_stopped, self.supervision.in_time)
         for part in self.parts:
             if outcome := await part.begin(work):
-                return outcome
+                return replace(outcome, of_loop=False)
         if loop is None:
             raise Misconfigured("a run without a model needs a part that does its work")
         while True:
@@ -163,7 +163,7 @@ class Run:
             for part in self.parts:
                 if (settled := await part.settle(outcome)) is None:
                     break
-                outcome = settled
+                outcome = replace(settled, of_loop=True)  # a part may have made a new one
             else:
                 return outcome
 
@@ -171,8 +171,8 @@ class Run:
         """Returns an outcome that does not come from the loop, as the parts settle it."""
         report = partial(self.context.report_error, kind="internal")
         for part in self.parts:
-            with errors_reported(part, report):
-                outcome = await part.settle(outcome) or outcome
+            with nullcontext() if part.must_settle else errors_reported(part, report):
+                outcome = replace(await part.settle(outcome) or outcome, of_loop=False)
         return outcome
 
     async def _open_files(self) -> None:

@@ -16,6 +16,8 @@ from ..tools.context import SUBMIT
 class Subagents(Part):
     """The child delegations of one run."""
 
+    must_settle = True  # the children would go on and spend
+
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._children = Children(attempt.context, attempt.services)

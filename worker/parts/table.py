@@ -79,13 +79,16 @@ PARTS = (
     Row("subagents", Subagents),  # behind ``rounds``, whose reviews are children, too
     Row("permission", lambda attempt: attempt.requests),
     Row("caps", lambda attempt: attempt.spending),
-    Row("retry", Retry),  # behind what counts the usage
     Row("claims", _claims),
     Row("delivery", _delivery),
 )
+LAST = (
+    Row("retry", Retry),  # decides on the outcome as all other parts have settled it
+)
+"""Behind the parts that the worker was started with."""
 
 
 def parts_of(attempt: Attempt) -> list[Part]:
     """Returns the parts of one run: our own, and those that its worker was started with."""
-    own = [part for row in PARTS if (part := row.make(attempt))]
-    return own + [make(attempt) for make in attempt.services.parts]
+    makers = [*(row.make for row in PARTS), *attempt.services.parts, *(row.make for row in LAST)]
+    return [part for make in makers if (part := make(attempt))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -9,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
-from deputize.shared.events import Event
+from deputize.shared.events import Event, RunRetried
+from deputize.shared.request import AutomaticRetry, DelegationRequest, Limits
 from deputize.worker.attempts import Attempt
 from deputize.worker.core.hooks import GoOn, PermittedCall
 from deputize.worker.core.limits import LimitReached
 from deputize.worker.core.outcome import RunOutcome
 from deputize.worker.core.part import Part, Work
-from deputize.worker.parts.table import PARTS
+from deputize.worker.parts.table import LAST, PARTS
+from deputize.worker.task import carry_out
 from deputize.worker.tools.base import ToolResult
 from tests.runs.bench import call, open_bench, say, script
 
@@ -142,7 +145,7 @@ async def test_what_a_part_adds_to_a_result_is_bounded_and_is_no_control_markup(
 
 def test_what_a_part_behind_another_one_returns_is_seen_by_that() -> None:
     """Each pair whose order matters: the first part is around the second one, or is called before it."""
-    names = [row.name for row in PARTS]
+    names = [row.name for row in (*PARTS, *LAST)]
     pairs = [("reading", "snapshots"), ("merge", "claims"), ("rounds", "claims"), ("rounds", "delivery")]
     pairs += [("rounds", "subagents"), *((name, "retry") for name in ("rounds", "subagents", "caps"))]
     assert [pair for pair in pairs if names.index(pair[0]) > names.index(pair[1])] == []
@@ -191,3 +194,77 @@ async def test_a_part_that_fails_at_the_last_event_costs_nothing_either(redis_ur
     result = await carried_out(redis_url, tmp_path, noted := Noted(), "hears RunFinished")
     assert (result.success, result.attempts, result.errors) == (True, 1, [])
     assert [name for name, _ in noted.heard][-2:] == ["RunFinished"] * 2
+
+
+@dataclass
+class Settling(Part):
+    """Settles each outcome by a function, and notes whether it came from the loop."""
+
+    settled: Callable[[RunOutcome], RunOutcome]
+    seen: list[bool]
+    first: RunOutcome | None = None
+    """Ends the run before its first turn."""
+
+    async def begin(self, work: Work) -> RunOutcome | None:
+        return self.first
+
+    async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
+        self.seen.append(outcome.of_loop)
+        return self.settled(outcome)
+
+
+def anew(outcome: RunOutcome, of_loop: bool = False) -> RunOutcome:
+    return RunOutcome(outcome.reason, f"{outcome.words}+", of_loop=of_loop)
+
+
+DONE, LATE = RunOutcome(TerminationReason.COMPLETED, "Two."), RunOutcome(TerminationReason.TIMEOUT, "Two.")
+
+
+@pytest.mark.parametrize(
+    ("settled", "first", "of_loop", "summary"),
+    [
+        (anew, None, True, "One.++"),
+        (partial(anew, of_loop=True), None, True, "One.++"),
+        (anew, DONE, False, "Two.++"),
+        (anew, replace(DONE, of_loop=True), False, "Two.++"),
+        (partial(anew, of_loop=True), DONE, False, "Two.++"),
+        (lambda _: LATE, None, True, "Two."),
+    ],
+)
+async def test_each_part_settles_an_outcome_once_and_reads_whether_it_is_of_the_loop(
+    redis_url: str,
+    tmp_path: Path,
+    settled: Callable[[RunOutcome], RunOutcome],
+    first: RunOutcome | None,
+    of_loop: bool,
+    summary: str,
+) -> None:
+    seen: list[bool] = []
+    parts = [lambda _: Settling(settled, seen, first), lambda _: Settling(settled, seen)]
+    async with open_bench(redis_url, tmp_path / "home", parts=parts) as bench:
+        result = await bench.run(model=script(tmp_path, [say("One.")]))
+    assert (seen, result.summary, result.errors) == ([of_loop, of_loop], summary, [])
+
+
+FAILED = RunOutcome(TerminationReason.ERROR, "Two.")
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_retried"),
+    [(TerminationReason.COMPLETED, False), (TerminationReason.TIMEOUT, False), (TerminationReason.ERROR, True)],
+)
+@pytest.mark.parametrize("first", [None, DONE, FAILED], ids=["loop", "done", "failed"])
+async def test_another_try_follows_the_outcome_as_all_parts_have_settled_it(
+    redis_url: str, tmp_path: Path, first: RunOutcome | None, reason: TerminationReason, is_retried: bool
+) -> None:
+    """The loop ends by a limit whose reason asks for another try."""
+    parts = [lambda _: Settling(lambda outcome: replace(outcome, reason=reason), [], first)]
+    model = script(tmp_path, [call("write_file", path="a.txt", content="b")])
+    retry = AutomaticRetry(attempts=1, on=["max_turns", "error"])
+    request = DelegationRequest(task="do it", model=model, retry=retry, limits=Limits(max_turns=1))
+    async with open_bench(redis_url, tmp_path / "home", parts=parts) as bench:
+        id = await bench.accept(request)
+        result = await carry_out(bench.services, id)
+        tries = await bench.seen(id, RunRetried)
+    assert [each.reason for each in tries] == [reason] * is_retried
+    assert (result and result.termination_reason) == (None if is_retried else reason)
