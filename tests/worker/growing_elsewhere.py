@@ -18,6 +18,7 @@ from deputize.worker.mcp import config
 from deputize.worker.merges import culprits
 from deputize.worker.models import thinking
 from deputize.worker.models.base import Reply
+from deputize.worker.policy.shell import redirections
 from deputize.worker.sandbox import process
 from deputize.worker.workspace.files import Files
 from tests.worker.growing_checks import raw
@@ -48,6 +49,8 @@ def _with_calls(text: str) -> Reply:
 
 
 READS_ELSEWHERE: Mapping[str, Callable[[str], object]] = {
+    "worker/policy/shell/redirections.py:without_redirections": redirections.without_redirections,
+    "worker/policy/shell/redirections.py:commands_with_input": lambda text: [*redirections.commands_with_input(text)],
     "worker/core/conversation.py:calls_in": lambda text: conversation.calls_in(conversation.user_message(text)),
     "worker/core/conversation.py:joined": lambda text: conversation.joined(text, text),
     "worker/core/conversation.py:user_message": lambda text: conversation.user_message(text, text),

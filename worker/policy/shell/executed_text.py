@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .forbidden import decoded_in, name_of
 from .interpreted import interpreter_in, starts_what_it_reads
 from .programs import LAUNCHERS, NAMES_ONLY, SHELLS
+from .redirections import commands_with_input, without_redirections
 from .scripts import AWK, SED, Script, program_in, script_of
 
 _PYTHON = re.compile(r"(?:python|pypy|ipython)[\d.]*")
@@ -50,10 +51,7 @@ _SPLITS = re.compile(r"-[A-Za-z0-9]*S=?|--s(?:plit-string|[a-z-]*)=?")
 _MOST_STARTED = 32
 _UNUSUAL = re.compile(r"\\(?![nt\\\"' ])")
 _FORMAT = re.compile(r"(?:(?<![^\s])%s(?=[\s\\]|\Z)|(?<=\\[nt])%s(?=[\s\\]|\Z)|%%|\\[nt]|[^%\\])*")
-_PIECES = re.compile(r"([;&\n(){}<>`|]+)")
 _QUOTES = re.compile(r"[\"'\\]")
-_INPUT_OF_GROUP = re.compile(r"(?:[)}]|\b(?:done|fi|esac))\s{0,9}0?<(?![<(&])")
-"""Where several commands together get a file as their input."""
 _SHELL = r"(?<![\w.-])(?:ba|da|z|k|mk|a|fi)?sh(?![\w.-])"
 _EXPANDED = re.compile(
     rf"(?:\beval|{_SHELL}[^;&|\n]{{0,200}}?\s-\w*c\w*)\s+[\"']?[$`]"
@@ -154,32 +152,15 @@ def _split(arguments: Sequence[str]) -> Executed:
 
 def hidden_in(line: str) -> str | None:
     """Returns a program of a line that is not plain which executes what does not stand in the line; or None."""
-    if expanded := _EXPANDED.search(line):
+    bare = without_redirections(line)
+    if expanded := _EXPANDED.search(line) or _EXPANDED.search(bare):
         return name_of((_QUOTES.sub("", expanded[0]).strip(";&| \t\n").split() or ["$("])[0])
     if name := program_in(line) or interpreter_in(line):
         return name
-    before, piped, pieces = "", 0, _PIECES.split(line)
-    of_group = _INPUT_OF_GROUP.search(line) is not None
-    for at, piece in enumerate(pieces):
-        words = _QUOTES.sub("", piece).split()
-        if at % 2 or not words:
-            before += piece.strip()
-            continue
-        if command := _with_input(words, before, "".join(pieces[at + 1 : at + 2]), of_group):
-            piped += 1
-            if piped > _MOST_STARTED or executed_by(command, Input()).is_hidden:
-                return name_of(command[0])
-        before = ""
+    for number, command in enumerate(commands_with_input(bare)):
+        if number == _MOST_STARTED or executed_by(command, Input()).is_hidden:
+            return name_of(command[0])
     return None
-
-
-def _with_input(words: Sequence[str], before: str, after: str, of_group: bool) -> Sequence[str]:
-    """Returns the words of a command whose input is a pipe or a file, by what stands around it; else none."""
-    if before == "<":  # < FILE sh
-        return words[1:]
-    if after == "<":  # sh 0< FILE
-        return words[:-1] if words[-1] == "0" else words
-    return words if of_group or before.count("|") == 1 else ()
 
 
 def _executes_input(name: str, arguments: Sequence[str]) -> bool:
