@@ -85,6 +85,17 @@ ASSERTING = [
         verdict="verified",
     ),
     Case(
+        "adds a function that tests import by its name",
+        {"price.py": f"{RIGHT}\ndef tax(price):\n    return price // 5\n"},
+        [PYTEST],
+        {
+            **PRICE,
+            "tests/test_price.py": "from price import tax, total\n\ndef test_some():\n    assert total(3, 5) == 15\n\n"
+            "def test_tax():\n    assert tax(15) == 3\n",
+        },
+        verdict="verified",
+    ),
+    Case(
         "fixes what tests read their own file for",
         FIX,
         [ALL],
