@@ -152,7 +152,7 @@ class _TarBytes(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if self.at + size > self.until:
-            raise tarfile.ReadError("a header is too long")
+            raise BadEntry("", f"the headers before an entry exceed {MAX_HEADER_BYTES >> 10} KiB")
         self.last = self._source.read(size)
         self.at += len(self.last)
         return self.last

@@ -256,8 +256,14 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "nothing": (lambda: b"", "it is neither zip nor tar (empty file)"),
     "zstd": (lambda: b"\x28\xb5\x2f\xfd" + bytes(100), "zstd is not supported"),
     "much memory for xz": (lambda: HUGE_XZ, "Memory usage limit exceeded"),
-    "a long header of pax": (lambda: long_header(tarfile.XHDTYPE), "a header is too long"),
-    "a long header of GNU": (lambda: long_header(tarfile.GNUTYPE_LONGNAME), "a header is too long"),
+    "a long header of pax": (
+        lambda: long_header(tarfile.XHDTYPE),
+        "refused: the headers before an entry exceed 16 KiB",
+    ),
+    "a long header of GNU": (
+        lambda: long_header(tarfile.GNUTYPE_LONGNAME),
+        "refused: the headers before an entry exceed 16 KiB",
+    ),
     "headers for all": (
         lambda: with_header(b"".join(b"8 k%03d=\n" % n for n in range(101)), tarfile.XGLTYPE),
         "'a' comes after more than 100 headers for all entries",
