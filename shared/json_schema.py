@@ -49,7 +49,7 @@ _LINEAR_NAME_BYTES = 128 * 1024
 """The size of a compiled pattern of values or names for the linear engine: its time per character grows with it."""
 _MAX_SLOW_PATTERN = 1000
 """Characters of a pattern for the slower engine."""
-_NOT_LINEAR = regex.compile(r"\(\?<?[=!]|\\[1-9]|\(\?P=")
+_NOT_LINEAR = regex.compile(r"\(\?<?[=!]|(?<!\\)(?:\\\\)*\\[1-9]|\(\?P=")
 """What only an engine supports that takes more than linear time."""
 _MAX_DETAIL = 500
 """Characters of one mistake; the middle of a longer one is left out, as it ends with what was expected."""

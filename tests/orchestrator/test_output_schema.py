@@ -76,6 +76,12 @@ REFUSED = {
         "/patternProperties/(a{1000}){50}",
         "is too large; simplify it",
     ),
+    "a large pattern of names with a backslash before a digit": (
+        names(r"\\1(a{1000}){50}"),
+        r"/patternProperties/\\1(a{1000}){50}",
+        "is too large; simplify it",
+    ),
+    "a group of names": (names(r"(a)\\\1"), r"/patternProperties/(a)\\\1", "a reference to a group"),
     "no pattern of names": (names("("), "/patternProperties/(", "is not a valid regular expression"),
     "no type": (of(a={"type": "objekt"}), "/properties/a/type", '"objekt" is not'),
     "no list": (of(a={"required": "b"}), "/properties/a/required", "is not"),
