@@ -21,8 +21,8 @@ from tests.runs.bench import call, say
 from tests.worker.workspace.archives import store
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-SECONDS = 20
-"""What ordinary work takes at most beside it; alone one or two seconds, on a busy machine five."""
+SECONDS = 60
+"""What ordinary work takes at most beside it; alone one or two seconds, on a very busy machine some tens."""
 Make = Callable[[Stage, Path], dict[str, Any]]
 HONEST = [[call("write_file", path=f"{number}.txt", content="x"), call("bash", command="ls")] for number in range(5)]
 

@@ -37,7 +37,7 @@ def bash(script: str, timeout: float = 20, **more: Any) -> Command:
     return Command(["/bin/bash", "--noprofile", "--norc", "-c", script], timeout, **more)
 
 
-async def said(sandbox: Bubblewrap, script: str, timeout: float = 300, **more: Any) -> str:
+async def said(sandbox: Bubblewrap, script: str, timeout: float = 150, **more: Any) -> str:
     """What a script writes, both streams, without the white space around it."""
     done = await sandbox.run(bash(script, timeout, **more))
     assert not done.timed_out, done

@@ -90,7 +90,7 @@ def test_git_documents_settings_that_name_programs() -> None:
 async def make_tree(sandbox: Bubblewrap, folder: Path) -> None:
     (folder / "evil.sh").write_text(EVIL)
     (folder / "evil.sh").chmod(0o755)
-    done = await sandbox.run(bash(MAKE_TREE, 300))
+    done = await sandbox.run(bash(MAKE_TREE, 150))
     assert done.exit_code == 0, done.stderr
     for key, value in SWITCHES.items():
         await said(sandbox, f"git config --file .git/config {key} {value}")
@@ -99,7 +99,7 @@ async def make_tree(sandbox: Bubblewrap, folder: Path) -> None:
 async def started(sandbox: Bubblewrap, folder: Path, *, reads: bool) -> set[str]:
     """Runs the lines; returns the settings whose programs were started."""
     script = "\n".join(f"/usr/bin/timeout -s KILL 5 {line} </dev/null >/dev/null 2>&1" for line in LINES)
-    await sandbox.run(bash(script, 300, reads=("git",) if reads else ()))
+    await sandbox.run(bash(script, 150, reads=("git",) if reads else ()))
     found = (folder / "pwned").read_text().split() if (folder / "pwned").exists() else []
     (folder / "pwned").unlink(missing_ok=True)
     return set(found)
@@ -118,7 +118,7 @@ async def test_no_setting_of_git_starts_a_program_in_a_line_that_only_reads(tmp_
     with sandbox_over(folder) as sandbox:
         await make_tree(sandbox, folder)
         (folder / "keys").write_text("".join(f"{key}\n" for key in settings() if key not in SWITCHES))
-        await said(sandbox, KEEP_ACCEPTED, timeout=300)
+        await said(sandbox, KEEP_ACCEPTED, timeout=150)
         (folder / "pwned").unlink(missing_ok=True)
         assert (folder / "every").read_text().count("\n") > 200
         await said(sandbox, "cp .git/config base; cp every .git/config")
