@@ -25,7 +25,7 @@ TAGS = {
     "permissions": "Calls that wait for a person.",
     "webhooks": "Notifications, and whether they have arrived.",
     "cost": "What delegations cost.",
-    "audit": "Who changed something or was refused.",
+    "audit": "Changes by callers, and refusals.",
     "fleet": "Workers and their tools.",
     "metrics": "The metrics of the whole fleet, for Prometheus.",
     "health": "Whether the service is alive, and ready.",
