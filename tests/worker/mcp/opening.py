@@ -53,7 +53,7 @@ def configure(folder: Path, **servers: Any) -> Path:
 @asynccontextmanager
 async def worker(redis_url: str, folder: Path, **settings: Any) -> AsyncIterator[Bench]:
     """A worker that uses the mcp.json of ``folder``."""
-    chosen = {"mcp_config": folder / "mcp.json", "tools": {"mcp_connect_seconds": 240}} | settings
+    chosen = {"mcp_config": folder / "mcp.json", "tools": {"mcp_connect_seconds": 150}} | settings
     async with open_bench(redis_url, folder / "home", **chosen) as bench:
         yield bench
 

@@ -98,7 +98,7 @@ async def make_tree(sandbox: Bubblewrap, folder: Path) -> None:
     (folder / "evil.sh").chmod(0o755)
     if ids := owner():
         os.chown(folder / "evil.sh", *ids)
-    done = await sandbox.run(bash(f"KEYS='{' '.join(KEYS)}'; NAMES='{' '.join(NAMES)}'\n{MAKE_TREE}", 300))
+    done = await sandbox.run(bash(f"KEYS='{' '.join(KEYS)}'; NAMES='{' '.join(NAMES)}'\n{MAKE_TREE}", 150))
     assert done.exit_code == 0, done.stderr
 
 
@@ -109,7 +109,7 @@ async def run_reading(sandbox: Bubblewrap, lines: Sequence[str]) -> None:
         f"/usr/bin/timeout -s KILL 3 /bin/bash --noprofile --norc -c {_quoted(line)} </dev/null >/dev/null 2>&1\n"
         for line in lines
     )
-    done = await sandbox.run(bash(f"{script}true", 300, reads=programs))
+    done = await sandbox.run(bash(f"{script}true", 150, reads=programs))
     assert done.exit_code == 0, done.stderr
 
 
