@@ -13,6 +13,8 @@ from deputize.worker.verification import (
     canary,
     command_words,
     comparison_suspicions,
+    expected_files,
+    failing_scripts,
     file_texts,
     functions_before,
     kept_python,
@@ -30,7 +32,10 @@ from deputize.worker.verification import (
     runners,
     summary_claims,
     suspicions,
+    variation,
 )
+from deputize.worker.verification.commands import Observed
+from deputize.worker.verification.verdict import Observations
 
 PATH = 4096
 """Characters of a path, or of a pattern of paths: the kernel accepts no more."""
@@ -45,11 +50,38 @@ def raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def _in_test(text: str) -> str:
+    return f"def test_a():\n    a = f({half(text)!r})\n    assert a == {half(text)!r}\n"
+
+
 READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
     "worker/verification/asked_changes.py:asked_changes": asked_changes.asked_changes,
     "worker/verification/asked_changes.py:AskedChanges.hold": lambda text: asked_changes.asked_changes(
         "Update the snapshot; test_a is wrong"
     ).hold("tests/test_a.py", text),
+    "worker/verification/asked_changes.py:own_words": asked_changes.own_words,
+    "worker/verification/expected_files.py:altered": lambda text: [
+        expected_files.altered(f"tests/expected.{end}", raw(text)) for end in ("txt", "json", "yaml")
+    ],
+    "worker/verification/failing_scripts.py:failing": lambda text: [
+        failing_scripts.failing(f"check.{end}", text, "word") for end in ("sh", "pl", "js", "py", "c")
+    ],
+    "worker/verification/failing_scripts.py:make_fail": lambda text: failing_scripts.make_fail(
+        ["check.sh"], ["check.sh"], lambda _: raw(text), lambda _, written: None
+    ),
+    "worker/verification/variation.py:functions_with": lambda text: [
+        variation.functions_with(each, {repr(half(text))}) for each in (text, _in_test(text))
+    ],
+    "worker/verification/variation.py:new_values": lambda text: variation.new_values(
+        [file_texts.FileText("a.py", half(text), text)]
+    ),
+    "worker/verification/variation.py:parsed": lambda text: variation.parsed(text.splitlines()),
+    "worker/verification/variation.py:varied": lambda text: [
+        variation.varied(each, {"test_a"}, "a.json") for each in (_in_test(text), text)
+    ],
+    "worker/verification/verdict.py:Observations.notices_as_much": lambda text: Observations(
+        Observed("green"), Observed("green")
+    ).notices_as_much(text.split(), text.split("a")),
     "worker/verification/kept_python.py:reaches_further": lambda text: kept_python.reaches_further(half(text), text),
     "worker/verification/broken_sources.py:broken_content": lambda text: [
         broken_sources.broken_content(path, b"", raw(text)) for path in ("a.py", "a.js", "a.go", "a.rs")

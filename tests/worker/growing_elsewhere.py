@@ -144,6 +144,7 @@ _HANDED_ON: Mapping[str, str] = {
     "worker/toolkit/sources.py": (
         "SchemaTool.__init__ ToolSourceContext.add_missing ToolSourceContext.wants ToolSourceContext.may_be_missing"
     ),
+    "worker/verification/variation.py": "lay",
     "worker/workspace/archive_formats.py": "BadEntry.__init__ Entry.read entries_of",
     "worker/workspace/artifacts.py": "Artifacts.latest Artifacts.edit_lock Artifacts.read Artifacts.add",
     "worker/workspace/file_entries.py": (
