@@ -102,6 +102,7 @@ SHAPES: Mapping[str, Shape] = {
             "a - ",
             "$1 ",
             "=/dev/",
+            "int main(\n",
         )
     },
     **{
@@ -278,6 +279,7 @@ WORST: Mapping[str, str] = {
     "worker/models/retry.py:classify_error": "'thinking ' again",
     "worker/verification/broken_scripts.py:broken_script": "'[/' again",
     "worker/verification/canary.py:guarded_rust": "'#[test]' again",
+    "worker/verification/failing_scripts.py:failing": "'int main(\\n' again",
     "worker/verification/project_suspicions.py:in_project": "'\\n' again",
 }
 """The shape for which a function once took quadratic time; it is always tried."""
