@@ -8,6 +8,7 @@ from asyncio import to_thread
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from heapq import nsmallest
 from typing import Any
 
 from pydantic import Field
@@ -27,6 +28,8 @@ DEAREST = 10
 PAGE = 200
 """Entries of the index that are read at a time."""
 _COST = 5 + [*Usage.model_fields].index("cost_usd")
+_END_OF_TOTAL = 6 + [*Usage.model_fields].index("cache_write_tokens")
+"""Before it are the tokens that ``Usage.total`` adds up."""
 
 
 class Cost(Wire):
@@ -94,6 +97,9 @@ def group_keys(by: str) -> Callable[[Bill], Iterable[str | None]]:
 
 def added_up(bills: Sequence[Bill], by: str, since: datetime | None) -> CostReport:
     """Returns days in their order, everything else with the highest cost first."""
+    if by == "delegation":
+        dearest = [_sum(bill[0], [bill]) for bill in nsmallest(DEAREST, bills, key=_rank)]
+        return CostReport(by=by, since=since, items=dearest, total=_sum(None, bills))
     groups, keys_of = defaultdict[str | None, list[Bill]](list), group_keys(by)
     for bill in bills:
         for key in keys_of(bill):
@@ -101,9 +107,12 @@ def added_up(bills: Sequence[Bill], by: str, since: datetime | None) -> CostRepo
     rows = [_sum(key, groups[key]) for key in sorted(groups, key=lambda key: key or "")]
     if by != "day":
         rows.sort(key=lambda row: (row.usage.cost_usd or 0, row.usage.total), reverse=True)
-    if by == "delegation":
-        del rows[DEAREST:]
     return CostReport(by=by, since=since, items=rows, total=_sum(None, bills))
+
+
+def _rank(bill: Bill) -> tuple[float, int, str]:
+    """The highest cost is the first, then the most tokens."""
+    return -(bill[_COST] or 0), -sum([tokens or 0 for tokens in bill[5:_END_OF_TOTAL]]), bill[0]
 
 
 def _sum(key: str | None, bills: Sequence[Bill]) -> Cost:
