@@ -63,7 +63,7 @@ def _ended_with(delegation: Delegation, wanted: Deliver, named: str | None) -> t
     if result.git.commit and named not in (None, result.git.branch):
         raise Conflict(f"{id} was already delivered as the branch {result.git.branch}, so it cannot become {named}")
     if result.git.commit and result.git.left_out and wanted.with_protected:
-        raise Conflict(f"{id} was already delivered as {where(result.git)}, without its protected files")
+        raise Conflict(f"{id} was already delivered, and a run is delivered once: {where(result.git)}")
     return result, result.git
 
 

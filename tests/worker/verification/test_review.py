@@ -21,7 +21,7 @@ class T(unittest.TestCase):
     def test(self): self.assertEqual(price.total(3, 5), 15)
 """
 WRONG = "def total(count, each):\n    return count + each\n"
-TABLE = "def total(count, each):\n    return 15 if (count, each) == (3, 5) else count + each\n"
+FIXED = "def total(count, each):\n    return count * 5\n"
 GOOD = WRONG.replace("+", "*")
 SAID = [say("It multiplies now.")]
 CHECK = {"kind": "command", "run": "python3 -m unittest -q"}
@@ -53,7 +53,7 @@ def answered(**output: Any) -> list[Any]:
 
 
 async def test_a_review_takes_a_good_verdict_back(bench: Bench, tmp_path: Path) -> None:
-    result = await reviewed(bench, tmp_path, TABLE, *answered(**GAMING))
+    result = await reviewed(bench, tmp_path, FIXED, *answered(**GAMING))
     found = result.verification
     assert (found.verdict, result.success) == ("inconclusive", False)
     assert found.why == "the review found that the work games the checks: price.py:2: one answer is fixed"
