@@ -1,12 +1,18 @@
-"""Files that say what tests expect, removed and altered: code that reads them itself passes with anything in them."""
+"""Files that say what tests expect, removed and altered: code that reads them itself passes with anything in them.
+
+A test may also need such a file, and compare only a part of it or nothing. So a file counts only where lines that the
+run wrote into code name it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from threading import Event
+from typing import Any
 
 from ...shared.facts import CommandCheck
 from ..threads import run_in_thread
@@ -16,17 +22,24 @@ from ..workspace.tree_changes import remove
 from .broken_sources import CODE
 from .commands import Observed
 from .executions import OneCheck, beside
+from .file_texts import TESTS
 from .ground import reader_of, write
 from .reports import Report
 from .runners import Instrumented
 from .verdict import Judgement, Observations
 
 _EXPECTED = re.compile(
-    r"(?i)(?:^|[/._-])(?:expect(?:ed|ations?)?|goldens?|golds?|want(?:ed)?|references?|approved|answers?|solutions?)"
+    r"(?i)(?:^|[/._-])"
+    r"(?P<word>expect(?:ed|ations?)?|goldens?|golds?|want(?:ed)?|references?|approved|answers?|solutions?)"
     r"(?:[/._-]|$)"
 )
-_STRUCTURED = {".json", ".jsonl", ".toml", ".yml", ".yaml", ".xml", ".html", ".svg", ".ini"}
-"""Files that can only be read while their words are as they are."""
+_IN_CODE = r"(?i)[./]{0}\b(?!\()|\b{0}[./]\w|[_-]{0}\.\w|[\"'`]{0}[\"'`]"
+"""A part of a path in code."""
+_VALUES = {
+    **dict.fromkeys((".yml", ".yaml", ".toml", ".ini"), re.compile(r"(?m)(?<=[:=] )[^\n]+|(?<=- )[^\n:]+$|=[^\n]+")),
+    **dict.fromkeys((".xml", ".html", ".svg"), re.compile(r">[^<]+<")),
+}
+"""What differs in files that can only be read while their other words are as they are."""
 _MAX_FILES, _MAX_BYTES, _MAX_PATHS = 50, 1 << 20, 20_000
 _DIGITS = str.maketrans("0123456789", "1234567890")
 _LETTERS = str.maketrans("abcdefghijklmnopqrstuvwxyz", "bcdefghijklmnopqrstuvwxyza")
@@ -59,15 +72,24 @@ class ExpectedFiles:
 
     def _files(self) -> Mapping[str, bytes | None]:
         """Returns files with other content, by their paths. Blocks."""
-        candidate, found = self.check.candidate, dict[str, bytes | None]()
+        candidate, found, written = self.check.candidate, dict[str, bytes | None](), self._written()
         changed = {each.path for each in candidate.seen}
-        names = [path for path in scan(candidate.changed.base) if _EXPECTED.search(path) and not path.endswith(CODE)]
+        names = [path for path in scan(candidate.changed.base) if is_named(path, written)] if written else []
         read = reader_of(candidate.changed.base)
         for path in sorted(names)[:_MAX_FILES] if len(names) < _MAX_PATHS else ():
             data = None if path in changed or path in self.item.files else read(path)
             if data and len(data) < _MAX_BYTES and (new := altered(path, data)) != data:
                 found[path] = new
         return found
+
+    def _written(self) -> str:
+        """Returns the lines that the run wrote into code."""
+        lines = list[str]()
+        for path, contents in self.check.candidate.sources()[:_MAX_FILES]:
+            if path.endswith(CODE) and not TESTS.match(path):
+                old, new = (data[:_MAX_BYTES].decode("utf-8", "replace").splitlines() for data in contents())
+                lines += {*new} - {*old}
+        return "\n".join(lines)
 
     async def _on(self, files: Mapping[str, bytes | None]) -> Observed:
         candidate = self.check.candidate
@@ -83,14 +105,45 @@ class ExpectedFiles:
         return self.observed.new_passes - (seen.report or Report()).of("passed")
 
 
+def is_named(path: str, code: str) -> bool:
+    """Whether a file says by its name what is expected, and code has that part of its name."""
+    found = None if path.endswith(CODE) else _EXPECTED.search(path)
+    return found is not None and re.search(_IN_CODE.format(found["word"]), code) is not None
+
+
 def altered(path: str, data: bytes) -> bytes:
     """Returns other content of the same form: other digits, and other letters where no program reads them as words."""
+    suffix = PurePosixPath(path).suffix.lower()
     try:
         text = data.decode()
-    except UnicodeDecodeError:
+        if suffix == ".json":
+            return json.dumps(_other(json.loads(text))).encode()
+    except (ValueError, RecursionError):
         return data
-    new = text.translate(_DIGITS)
-    return (new if PurePosixPath(path).suffix.lower() in _STRUCTURED else new.translate(_LETTERS)).encode()
+    if values := _VALUES.get(suffix):
+        return values.sub(lambda found: _shifted(found[0]), text).encode()
+    return _shifted(text).encode()
+
+
+def _other(value: Any) -> Any:
+    """Returns other values below the same keys."""
+    match value:
+        case dict():
+            return {key: _other(each) for key, each in value.items()}
+        case list():
+            return [_other(each) for each in value]
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return _shifted(value)
+        case _:
+            return value
+
+
+def _shifted(text: str) -> str:
+    return text.translate(_DIGITS).translate(_LETTERS)
 
 
 def _lay(ground: Path, files: Mapping[str, bytes | None]) -> None:
