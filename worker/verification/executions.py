@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +12,8 @@ from .commands import CommandRunner, Observed
 from .ground import Candidate, Grounds
 
 T = TypeVar("T")
+EXECUTIONS = 10
+"""What all checks of a round may take, in times of what one execution may."""
 
 
 async def beside(*work: Coroutine[Any, Any, T]) -> list[T]:
@@ -23,6 +25,16 @@ async def beside(*work: Coroutine[Any, Any, T]) -> list[T]:
         for each in doing:
             each.cancel()
         await asyncio.wait(doing)
+
+
+def has_time(spent: Iterable[float], seconds: float) -> bool:
+    """Whether executions have spent less than half of what all checks of a round may take.
+
+    Args:
+        spent: The seconds of each execution, as if none ran beside another.
+        seconds: What one execution may take.
+    """
+    return sum(spent) < seconds * EXECUTIONS / 2
 
 
 class OneCheck(Protocol):

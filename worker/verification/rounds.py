@@ -14,6 +14,7 @@ from ...shared.text import clip
 from ..attempts import Attempt
 from ..core.outcome import RunCancelled, RunOutcome
 from ..core.part import InTime, Part, Work
+from .executions import EXECUTIONS
 from .review import Reviewer
 from .verdict import name_without_parameters
 from .verifier import EARLY_SECONDS, Verifier
@@ -22,8 +23,6 @@ MAX_OUTPUT_CHARS = 6000
 """Of all refuted checks together, in what the model reads."""
 _DEFINED = re.compile(r"\b(?:def|func|fn|function|void)\s+(\w+)")
 """Names of functions in a file of tests."""
-EXECUTIONS = 10
-"""What all checks of a round may take, in times of what one execution may."""
 ROUNDS = "verifyRounds"
 """The field of the checkpoint with their number."""
 _CANCELLED = "the delegation was cancelled"

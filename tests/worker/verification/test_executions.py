@@ -13,6 +13,7 @@ import pytest
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.facts import Check
+from deputize.worker.verification.executions import has_time
 from deputize.worker.verification.runners import Instrumented
 from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until
@@ -204,3 +205,8 @@ async def test_what_turned_green_is_run_again_on_the_same_files_in_reverse(
     )
     assert result.verification.verdict == verdict, result.verification
     assert ("run again on the same files" in result.verification.checks[0].why) == (verdict == "inconclusive")
+
+
+def test_no_further_phase_begins_once_half_of_the_time_of_all_checks_is_spent() -> None:
+    assert has_time([60, 60, 60, 60, 59], 60)
+    assert not has_time([60, 60, 60, 60, 60], 60)
