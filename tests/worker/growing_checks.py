@@ -69,6 +69,7 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
     "worker/verification/failing_scripts.py:make_fail": lambda text: failing_scripts.make_fail(
         ["check.sh"], ["check.sh"], lambda _: raw(text), lambda _, written: None
     ),
+    "worker/verification/expected_files.py:is_named": lambda text: expected_files.is_named("a/expected.txt", text),
     "worker/verification/variation.py:functions_with": lambda text: [
         variation.functions_with(each, {repr(half(text))}) for each in (text, _in_test(text))
     ],

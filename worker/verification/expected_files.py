@@ -106,7 +106,7 @@ class ExpectedFiles:
 
 
 def is_named(path: str, code: str) -> bool:
-    """Whether a file says by its name what is expected, and code has that part of its name."""
+    """Whether the name of a file stands for what is expected, and code has that part of it."""
     found = None if path.endswith(CODE) else _EXPECTED.search(path)
     return found is not None and re.search(_IN_CODE.format(found["word"]), code) is not None
 

@@ -37,7 +37,7 @@ _MAX_FILES, _MAX_TEXT = 50, 128 * 1024
 _MIN_ANSWERS = 5
 """Other inputs that the code answers: fewer show nothing."""
 _MIN_DIFFERENT = 4
-"""Different answers to them: a table with a default gives one, and what it was asked for."""
+"""Different answers to them: of a table with a default, one is for all, or is what was given."""
 _MIN_SECONDS, _MAX_SECONDS, _TIMES = 5.0, 30.0, 3
 """For one execution: other inputs may take any time. How many times what the first execution took."""
 _NOTED_BYTES = 256 * 1024
