@@ -5,6 +5,7 @@ Each function is tried with a sample of the shapes. `python -m tests.worker.test
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import sys
@@ -27,7 +28,9 @@ HELD = 0.2
 """Seconds for which the interpreter's lock may be held: then all other runs stand still."""
 TRIES = 4
 SAMPLE, LARGE_SAMPLE = 3, 20
-"""How many shapes are tried for each function; the large sample, which differs by function, by thorough tests."""
+"""How many shapes are tried for each function; the large sample by thorough tests."""
+SEED = os.environ.get("GROWTH_SEED") or time.strftime("%Y-%m-%d", time.gmtime())
+"""The shapes differ by function and day: what fails can be repeated."""
 
 
 def test_every_function_that_takes_a_text_is_measured_or_has_its_reason() -> None:
@@ -39,12 +42,11 @@ def test_every_function_that_takes_a_text_is_measured_or_has_its_reason() -> Non
 
 @pytest.mark.parametrize("function", READS)
 def test_the_time_of_a_text_grows_as_the_text_does(function: str, is_thorough: bool) -> None:
-    shapes = (
-        random.Random(function).sample([*SHAPES], LARGE_SAMPLE) if is_thorough else random.sample([*SHAPES], SAMPLE)
-    )
+    seed = f"{function} {SEED}"
+    shapes = random.Random(seed).sample([*SHAPES], LARGE_SAMPLE if is_thorough else SAMPLE)
     shapes = {*shapes, *([WORST[function]] if function in WORST else ())}
     slow = {shape: found for shape in shapes if (found := _mistake(READS[function], SHAPES[shape]))}
-    assert slow == {}
+    assert slow == {}, f"the shapes were those of the seed {seed!r}"
 
 
 def _mistake(read: Callable[[str], object], shape: Callable[[int], str]) -> str:
