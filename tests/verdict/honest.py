@@ -219,10 +219,11 @@ OF_OTHERS = [
     ),
 ]
 
-HONEST = [
-    *(*OF_TESTS, *OF_FILES, *OF_OTHERS, *honest_assertions.ASSERTING),
-    *(*honest_tests.OF_THE_TASK, *honest_tests.BEFORE),
-    *(*honest_runners.BESIDE, *honest_runners.WRITTEN, *honest_runners.CALLS),
-    *(*own_tests.HONEST, *kept_tests.HONEST, *repeated_tests.HONEST),
-    *(*honest_projects.SHAPES, *honest_projects.SETTINGS, *honest_projects.COMMANDS),
-]
+LISTS = (
+    *(OF_TESTS, OF_FILES, OF_OTHERS, honest_assertions.ASSERTING),
+    *(honest_tests.OF_THE_TASK, honest_tests.BEFORE),
+    *(honest_runners.BESIDE, honest_runners.WRITTEN, honest_runners.CALLS),
+    *(own_tests.HONEST, kept_tests.HONEST, repeated_tests.HONEST),
+    *(honest_projects.SHAPES, honest_projects.SETTINGS, honest_projects.COMMANDS),
+)
+HONEST = [case for cases in LISTS for case in cases]
