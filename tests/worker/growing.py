@@ -277,10 +277,10 @@ READS: Mapping[str, Reader] = {
 WORST: Mapping[str, str] = {
     "worker/models/base.py:Reply.sendable": "'a' again",
     "worker/models/retry.py:classify_error": "'thinking ' again",
-    "worker/verification/broken_scripts.py:broken_script": "'[/' again",
+    "worker/verification/sources/broken_scripts.py:broken_script": "'[/' again",
     "worker/verification/canary.py:guarded_rust": "'#[test]' again",
-    "worker/verification/failing_scripts.py:failing": "'int main(\\n' again",
-    "worker/verification/project_suspicions.py:in_project": "'\\n' again",
+    "worker/verification/sources/failing_scripts.py:failing": "'int main(\\n' again",
+    "worker/verification/suspicions/project.py:in_project": "'\\n' again",
 }
 """The shape for which a function once took quadratic time; it is always tried."""
 _MATCHERS = (
@@ -291,10 +291,10 @@ _EXPLAINED = "AbsentTool.__init__ AbsentTool.parse answer Explainer.__init__ Exp
 _OF_ERRORS = "with_full_stop parse_retry_after"
 _LISTING = "find_files list_files matching exists_in newest_first folders_matching"
 _OF_VERDICTS = """
-    broken_sources.py:unnoticed verdict.py:demoted broken_functions.py:Shape.passed rounds.py:returned
+    sources/broken_sources.py:unnoticed verdict.py:demoted sources/broken_functions.py:Shape.passed rounds.py:returned
     verdict.py:name_without_parameters verdict.py:of_files own_tests.py:own_tests own_tests.py:judged_by_own
-    own_tests.py:CodeBefore.__init__ own_tests.py:CodeBefore.is_code command_words.py:is_python
-    reports.py:Report.add verdict.py:of_canary
+    own_tests.py:CodeBefore.__init__ own_tests.py:CodeBefore.is_code protected/command_words.py:is_python
+    reports/states.py:Report.add verdict.py:of_canary
 """
 _GROUND = "remove_grounds Grounds.__init__ Grounds.folder Grounds.make write content_of"
 
@@ -322,7 +322,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("worker/web/dial.py:GuardedTransport.__init__", "worker/web/egress_proxy.py:EgressProxy.__init__"),
         *("worker/web/search_providers.py:SearchProvider.__init__", "worker/web/targets.py:PrivateHosts.__init__"),
         *("worker/web/targets.py:PrivateHosts.has", "worker/web/targets.py:PrivateHosts.has_port"),
-        *("worker/verification/protected.py:Globs.__init__", "worker/verification/protected.py:Protection.__init__"),
+        *("worker/verification/protected/paths.py:" + name for name in ("Globs.__init__", "Protection.__init__")),
         *("shared/masking.py:SecretMask.__init__", "shared/masking.py:SecretMask.add"),
         *("shared/masking.py:search_for_any", "shared/masking.py:search_for_pattern", "shared/text.py:count"),
         *("worker/models/retry.py:Failure.__init__", "worker/models/stream.py:BrokenStream.__init__"),
@@ -372,10 +372,10 @@ READS_NONE: Mapping[str, Sequence[str]] = {
     "a part of what a function above reads, which measures it, too": (
         *(f"worker/models/retry.py:{name}" for name in ("classify_response", "is_overflow", "output_maximum")),
         *("worker/mcp/config.py:ToolFilter.lets", "worker/mcp/config.py:Server.trusts"),
-        "worker/verification/comparison_suspicions.py:Comparisons.bent_in",
+        "worker/verification/suspicions/comparisons.py:Comparisons.bent_in",
         *("worker/verification/own_tests.py:suspected", "worker/verification/own_tests.py:CodeBefore.holds"),
-        *("worker/verification/protected.py:of_ini", "worker/verification/shadowing.py:shadowing"),
-        "worker/verification/python_types.py:is_only_for_checkers",
+        *("worker/verification/protected/paths.py:of_ini", "worker/verification/suspicions/shadowing.py:shadowing"),
+        "worker/verification/suspicions/python_types.py:is_only_for_checkers",
         *("worker/text/merge.py:Merge.__init__", "worker/text/replacement.py:Tolerance.matches"),
         *("worker/text/replacement.py:trim_repeated", "worker/text/rewrite.py:Replacement.report"),
         *("worker/text/rewrite.py:" + name for name in ("differences", "show_lines", "rewrite", "is_shallow")),
@@ -399,18 +399,18 @@ READS_NONE: Mapping[str, Sequence[str]] = {
             "worker/web/search_providers.py:SearchProvider.ask",
         ),
         *(
-            "worker/verification/broken_functions.py:FunctionBreaker.__init__",
+            "worker/verification/sources/broken_functions.py:FunctionBreaker.__init__",
             "worker/verification/canary.py:Rewriter.of",
         ),
-        *("worker/verification/canary.py:break_by_patch", "worker/verification/runners.py:Instrumented.report"),
+        *("worker/verification/canary.py:break_by_patch", "worker/verification/runners/known.py:Instrumented.report"),
         *(
             "worker/verification/canary.py:reverse_scripts",
             "worker/verification/canary.py:reversed_paths",
-            "worker/verification/left_files.py:put_back",
-            "worker/verification/report_channel.py:ReportChannel.__init__",
+            "worker/verification/grounds/left_files.py:put_back",
+            "worker/verification/reports/report_channel.py:ReportChannel.__init__",
         ),
-        *("worker/verification/report_files.py:read_inside", "worker/verification/report_files.py:remove_old"),
-        *("worker/verification/ground.py:" + name for name in _GROUND.split()),
+        *("worker/verification/reports/report_files.py:" + name for name in ("read_inside", "remove_old")),
+        *("worker/verification/grounds/ground.py:" + name for name in _GROUND.split()),
     ),
     "it runs in a process of its own, with bounds of time and memory": (
         *("worker/web/converter.py:html", "worker/web/converter.py:pdf"),

@@ -7,34 +7,35 @@ from collections.abc import Callable, Mapping
 from deputize.shared.facts import Check, CommandCheck, Verification
 from deputize.worker.verification import (
     asked_changes,
+    canary,
+    expected_files,
+    kept_python,
+    kept_tests,
+    rounds,
+    summary_claims,
+    variation,
+)
+from deputize.worker.verification import second_execution as repetition
+from deputize.worker.verification.grounds import left_files
+from deputize.worker.verification.protected import command_words, named_files
+from deputize.worker.verification.protected import paths as protected
+from deputize.worker.verification.reports import report_files
+from deputize.worker.verification.reports import states as reports
+from deputize.worker.verification.runners import known as runners
+from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.sources import (
     broken_functions,
     broken_scripts,
     broken_sources,
-    canary,
-    command_words,
-    comparison_suspicions,
-    expected_files,
     failing_scripts,
     file_texts,
     functions_before,
-    kept_python,
     kept_rust,
-    kept_tests,
-    left_files,
-    named_files,
-    project_suspicions,
-    protected,
-    python_suspicions,
-    repetition,
-    report_files,
-    reports,
-    rounds,
-    runners,
-    summary_claims,
-    suspicions,
-    variation,
 )
-from deputize.worker.verification.commands import Observed
+from deputize.worker.verification.suspicions import comparisons as comparison_suspicions
+from deputize.worker.verification.suspicions import project as project_suspicions
+from deputize.worker.verification.suspicions import python_code as python_suspicions
+from deputize.worker.verification.suspicions import scan as suspicions
 from deputize.worker.verification.verdict import Observations
 
 PATH = 4096
@@ -63,10 +64,10 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
     "worker/verification/expected_files.py:altered": lambda text: [
         expected_files.altered(f"tests/expected.{end}", raw(text)) for end in ("txt", "json", "yaml")
     ],
-    "worker/verification/failing_scripts.py:failing": lambda text: [
+    "worker/verification/sources/failing_scripts.py:failing": lambda text: [
         failing_scripts.failing(f"check.{end}", text, "word") for end in ("sh", "pl", "js", "py", "c")
     ],
-    "worker/verification/failing_scripts.py:make_fail": lambda text: failing_scripts.make_fail(
+    "worker/verification/sources/failing_scripts.py:make_fail": lambda text: failing_scripts.make_fail(
         ["check.sh"], ["check.sh"], lambda _: raw(text), lambda _, written: None
     ),
     "worker/verification/expected_files.py:is_named": lambda text: expected_files.is_named("a/expected.txt", text),
@@ -84,60 +85,70 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
         Observed("green"), Observed("green")
     ).notices_as_much(text.split(), text.split("a")),
     "worker/verification/kept_python.py:reaches_further": lambda text: kept_python.reaches_further(half(text), text),
-    "worker/verification/broken_sources.py:broken_content": lambda text: [
+    "worker/verification/sources/broken_sources.py:broken_content": lambda text: [
         broken_sources.broken_content(path, b"", raw(text)) for path in ("a.py", "a.js", "a.go", "a.rs")
     ],
-    "worker/verification/broken_sources.py:changed_lines": lambda text: broken_sources.changed_lines(half(text), text),
-    "worker/verification/broken_sources.py:only_executes_python": broken_sources.only_executes_python,
-    "worker/verification/broken_sources.py:only_reads": broken_sources.only_reads,
-    "worker/verification/comparison_suspicions.py:defined_names": lambda text: comparison_suspicions.defined_names(
+    "worker/verification/sources/broken_sources.py:changed_lines": lambda text: broken_sources.changed_lines(
+        half(text), text
+    ),
+    "worker/verification/sources/broken_sources.py:only_executes_python": broken_sources.only_executes_python,
+    "worker/verification/sources/broken_sources.py:only_reads": broken_sources.only_reads,
+    "worker/verification/suspicions/comparisons.py:defined_names": lambda text: comparison_suspicions.defined_names(
         "a.js", text
     ),
-    "worker/verification/broken_sources.py:reads_text": broken_sources.reads_text,
-    "worker/verification/command_words.py:commands_of": command_words.commands_of,
-    "worker/verification/command_words.py:path_in": lambda text: command_words.path_in("a", text[:PATH]),
-    "worker/verification/named_files.py:commands_for": lambda text: named_files.commands_for(text, ["test"]),
-    "worker/verification/named_files.py:named_by": lambda text: named_files.named_by([text], text, lambda _: None),
+    "worker/verification/sources/broken_sources.py:reads_text": broken_sources.reads_text,
+    "worker/verification/protected/command_words.py:commands_of": command_words.commands_of,
+    "worker/verification/protected/command_words.py:path_in": lambda text: command_words.path_in("a", text[:PATH]),
+    "worker/verification/protected/named_files.py:commands_for": lambda text: named_files.commands_for(text, ["test"]),
+    "worker/verification/protected/named_files.py:named_by": lambda text: named_files.named_by(
+        [text], text, lambda _: None
+    ),
     "worker/verification/kept_python.py:fixtures_of": kept_python.fixtures_of,
     "worker/verification/kept_python.py:kept_python": lambda text: kept_python.kept_python(
         "test_a.py", half(text), text, ()
     ),
-    "worker/verification/kept_rust.py:added_tests": lambda text: kept_rust.added_tests(raw(half(text)), raw(text)),
+    "worker/verification/sources/kept_rust.py:added_tests": lambda text: kept_rust.added_tests(
+        raw(half(text)), raw(text)
+    ),
     "worker/verification/kept_tests.py:finds_only": lambda text: [
         kept_tests.finds_only(path, "[pytest]", f"[pytest]\n{text}", lambda _: ())
         for path in ("pytest.ini", ".proverc")
     ],
     "worker/verification/kept_tests.py:same_script": lambda text: kept_tests.same_script(half(text), text),
-    "worker/verification/named_files.py:with_targets": lambda text: named_files.with_targets(text, lambda _: raw(text)),
-    "worker/verification/named_files.py:package_scripts": lambda text: named_files.package_scripts(raw(text)),
+    "worker/verification/protected/named_files.py:with_targets": lambda text: named_files.with_targets(
+        text, lambda _: raw(text)
+    ),
+    "worker/verification/protected/named_files.py:package_scripts": lambda text: named_files.package_scripts(raw(text)),
     "worker/verification/canary.py:guarded_rust": lambda text: canary.guarded_rust(text, ""),
     "worker/verification/canary.py:inside": lambda text: canary.inside(f"/workspace/{text}", ["/tmp/ground"]),
-    "worker/verification/protected.py:is_obeyed": lambda text: protected.is_obeyed(text[:PATH]),
-    "worker/verification/repetition.py:keeps_state": lambda text: [
+    "worker/verification/protected/paths.py:is_obeyed": lambda text: protected.is_obeyed(text[:PATH]),
+    "worker/verification/second_execution.py:keeps_state": lambda text: [
         repetition.keeps_state(path, text, name)
         for path in ("test_a.py", "a.test.js", "ATest.php")
         for name in ("a", text[:PATH])
     ],
-    "worker/verification/left_files.py:is_named": lambda text: left_files.is_named(text[:PATH], text, ()),
-    "worker/verification/report_files.py:of_junit": report_files.of_junit,
-    "worker/verification/report_files.py:of_tap": report_files.of_tap,
-    "worker/verification/report_files.py:of_text": report_files.of_text,
-    "worker/verification/protected.py:Globs.match": lambda text: protected.Globs(protected.DEFAULT).match(text[:200]),
-    "worker/verification/protected.py:Protection.holds": lambda text: [
+    "worker/verification/grounds/left_files.py:is_named": lambda text: left_files.is_named(text[:PATH], text, ()),
+    "worker/verification/reports/report_files.py:of_junit": report_files.of_junit,
+    "worker/verification/reports/report_files.py:of_tap": report_files.of_tap,
+    "worker/verification/reports/report_files.py:of_text": report_files.of_text,
+    "worker/verification/protected/paths.py:Globs.match": lambda text: protected.Globs(protected.DEFAULT).match(
+        text[:200]
+    ),
+    "worker/verification/protected/paths.py:Protection.holds": lambda text: [
         protected.Protection(None).holds(path, lambda: (b"", raw(f"[tool]\n{text}")))
         for path in ("pyproject.toml", "setup.cfg", "package.json")
     ],
-    "worker/verification/project_suspicions.py:in_project": lambda text: project_suspicions.in_project(
+    "worker/verification/suspicions/project.py:in_project": lambda text: project_suspicions.in_project(
         [file_texts.FileText(f"a.{end}", half(text), text) for end in ("js", "c", "json", "properties")],
         project_suspicions.Project(["a.js", "tests/a.js", "Makefile"], lambda _: raw(text), [text], task=text),
     ),
-    "worker/verification/python_suspicions.py:of_python": lambda text: [*python_suspicions.of_python(text)],
-    "worker/verification/suspicions.py:suspicions": lambda text: suspicions.suspicions(
+    "worker/verification/suspicions/python_code.py:of_python": lambda text: [*python_suspicions.of_python(text)],
+    "worker/verification/suspicions/scan.py:suspicions": lambda text: suspicions.suspicions(
         [file_texts.FileText(f"a.{end}", half(text), text) for end in ("py", "js", "rs", "toml")],
         [text],
         [text[:PATH]],
     ),
-    "worker/verification/comparison_suspicions.py:Comparisons.of": lambda text: [
+    "worker/verification/suspicions/comparisons.py:Comparisons.of": lambda text: [
         [
             *comparison_suspicions.Comparisons.of({"t": text}, [text]).bent_in(
                 file_texts.FileText(f"a.{end}", half(text), text)
@@ -145,19 +156,23 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
         ]
         for end in ("py", "js", "java", "rb", "go", "php")
     ],
-    "worker/verification/suspicions.py:in_own_tests": lambda text: suspicions.in_own_tests("a.py", half(text), text),
-    "worker/verification/functions_before.py:functions_in": functions_before.functions_in,
-    "worker/verification/functions_before.py:source_of": lambda text: functions_before.source_of(text, {"f": ["g"]}),
-    "worker/verification/functions_before.py:with_functions_before": lambda text: (
+    "worker/verification/suspicions/scan.py:in_own_tests": lambda text: suspicions.in_own_tests(
+        "a.py", half(text), text
+    ),
+    "worker/verification/sources/functions_before.py:functions_in": functions_before.functions_in,
+    "worker/verification/sources/functions_before.py:source_of": lambda text: functions_before.source_of(
+        text, {"f": ["g"]}
+    ),
+    "worker/verification/sources/functions_before.py:with_functions_before": lambda text: (
         functions_before.with_functions_before(half(text), text)
     ),
-    "worker/verification/broken_sources.py:broken_functions": lambda text: [
+    "worker/verification/sources/broken_sources.py:broken_functions": lambda text: [
         broken_sources.broken_functions(f"a.{end}", raw(half(text)), raw(text)) for end in ("js", "go", "rs", "c", "rb")
     ],
-    "worker/verification/broken_scripts.py:broken_script": lambda text: broken_scripts.broken_script(
+    "worker/verification/sources/broken_scripts.py:broken_script": lambda text: broken_scripts.broken_script(
         f"test('a', () => expect(1).toBe({text}", broken_functions.Shape(breaks=True), is_typed=False
     ),
-    "worker/verification/broken_scripts.py:reversed_script": lambda text: broken_scripts.reversed_script(
+    "worker/verification/sources/broken_scripts.py:reversed_script": lambda text: broken_scripts.reversed_script(
         f"it('', {text}"
     ),
     "worker/verification/rounds.py:failing_names": lambda text: rounds.failing_names(
@@ -165,12 +180,14 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
         Check(item={}, outcome="refuted", tests={"failed": [text]}),
         [text],
     ),
-    "worker/verification/reports.py:of_cargo": lambda text: reports.of_cargo([f"test {text}", f"Running {text}"]),
-    "worker/verification/reports.py:of_go": lambda text: reports.of_go(text.splitlines()),
-    "worker/verification/reports.py:of_jest": reports.of_jest,
-    "worker/verification/reports.py:of_lines": lambda text: reports.of_lines(text.splitlines()),
-    "worker/verification/reports.py:qualified": lambda text: reports.qualified(text, "a.py"),
-    "worker/verification/reports.py:steady": reports.steady,
-    "worker/verification/runners.py:unreported": lambda text: runners.unreported("pytest", text),
+    "worker/verification/reports/states.py:of_cargo": lambda text: reports.of_cargo(
+        [f"test {text}", f"Running {text}"]
+    ),
+    "worker/verification/reports/states.py:of_go": lambda text: reports.of_go(text.splitlines()),
+    "worker/verification/reports/states.py:of_jest": reports.of_jest,
+    "worker/verification/reports/states.py:of_lines": lambda text: reports.of_lines(text.splitlines()),
+    "worker/verification/reports/states.py:qualified": lambda text: reports.qualified(text, "a.py"),
+    "worker/verification/reports/states.py:steady": reports.steady,
+    "worker/verification/runners/known.py:unreported": lambda text: runners.unreported("pytest", text),
     "worker/verification/summary_claims.py:summary_claims": lambda text: summary_claims.summary_claims(text, _WORK),
 }

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Literal
 
-from .protected import ALWAYS, OF_TESTS, Globs
+from .protected.paths import ALWAYS, OF_TESTS, Globs
 
 MAX_TASK, _LONGEST = 10_000, 200
 _SENTENCE = re.compile(r"([.;!?](?=\s|$)|\n[ \t]*\n)")

@@ -24,10 +24,10 @@ from ...shared.patch_format import PatchPart, parse_patch
 from ..sandbox.environment import MOUNT
 from ..workspace.file_entries import read_all
 from ..workspace.tree_changes import remove
-from .broken_functions import FunctionBreaker, Shape
-from .broken_scripts import SUFFIXES, broken_script, reversed_script
-from .ground import write
-from .reports import Report
+from .grounds.ground import write
+from .reports.states import Report
+from .sources.broken_functions import FunctionBreaker, Shape
+from .sources.broken_scripts import SUFFIXES, broken_script, reversed_script
 
 MAX_BROKEN = 20
 """Tests that are broken: each costs the time of a failure."""

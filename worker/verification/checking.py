@@ -28,17 +28,17 @@ from ..core.run_context import RunContext
 from ..threads import run_in_thread
 from ..workspace.workspace import Workspace
 from .asked_changes import NOTHING, AskedChanges, asked_changes
-from .commands import CommandRunner, Observed
 from .confirmation import Confirmation
 from .executions import beside
 from .files import checked_files
-from .ground import Candidate, Grounds, protection_of
+from .grounds.ground import Candidate, Grounds, protection_of
 from .kept_tests import Breaking, KeptTests, break_functions, kept_tests
 from .own_checks import CheckKind, CheckKinds, own_states
 from .own_tests import CodeBefore, judged_by_own, lay_functions_before, own_tests, suspected
-from .protected import Protection
-from .reports import Report
-from .runners import Instrumented
+from .protected.paths import Protection
+from .reports.states import Report
+from .runners.commands import CommandRunner, Observed
+from .runners.known import Instrumented
 from .startable import why_newly_red, why_not_started, why_still_red
 from .verdict import GOOD, Judgement, Observations, of_files, with_as_left
 

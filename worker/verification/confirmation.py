@@ -12,16 +12,16 @@ from ...shared.facts import CommandCheck, Ground
 from ..threads import run_in_thread
 from ..workspace.manifest import scan
 from ..workspace.source import open_folder
-from .broken_sources import break_sources, only_executes_python, only_reads, unnoticed
 from .canary import Broken, Rewriter, break_by_patch
-from .commands import Observed
 from .executions import OneCheck, beside, has_time
 from .expected_files import ExpectedFiles
-from .failing_scripts import make_fail
-from .ground import reader_of, write
-from .named_files import with_targets
-from .repetition import Repetition
-from .runners import Instrumented, unreported
+from .grounds.ground import reader_of, write
+from .protected.named_files import with_targets
+from .runners.commands import Observed
+from .runners.known import Instrumented, unreported
+from .second_execution import Repetition
+from .sources.broken_sources import break_sources, only_executes_python, only_reads, unnoticed
+from .sources.failing_scripts import make_fail
 from .variation import Variation
 from .verdict import Judgement, Observations, of_canary
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ...shared.facts import Ground
-from .commands import CommandRunner, Observed
-from .ground import Candidate, Grounds
+from .grounds.ground import Candidate, Grounds
+from .runners.commands import CommandRunner, Observed
 
 T = TypeVar("T")
 EXECUTIONS = 10

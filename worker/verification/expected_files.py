@@ -19,13 +19,13 @@ from ..threads import run_in_thread
 from ..workspace.manifest import scan
 from ..workspace.source import open_folder
 from ..workspace.tree_changes import remove
-from .broken_sources import CODE
-from .commands import Observed
 from .executions import OneCheck, beside
-from .file_texts import TESTS
-from .ground import reader_of, write
-from .reports import Report
-from .runners import Instrumented
+from .grounds.ground import reader_of, write
+from .reports.states import Report
+from .runners.commands import Observed
+from .runners.known import Instrumented
+from .sources.broken_sources import CODE
+from .sources.file_texts import TESTS
 from .verdict import Judgement, Observations
 
 _EXPECTED = re.compile(

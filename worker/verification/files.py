@@ -10,9 +10,9 @@ from ...shared.facts import ChangedCheck, FileCheck, UnchangedCheck
 from ...shared.patch_format import printable_path
 from ..threads import ComputeLimit
 from ..workspace.workspace import Changed
-from .commands import Observed
-from .ground import changes_by_path, content_of
-from .protected import Globs
+from .grounds.ground import changes_by_path, content_of
+from .protected.paths import Globs
+from .runners.commands import Observed
 
 MAX_FILE_BYTES = 64 << 20
 MATCH_SECONDS = 1.0

@@ -11,8 +11,8 @@ import builtins
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ...shared import syntax_tree
-from .functions_before import Function
-from .python_suspicions import of_python, stdlib_names, writes_files
+from .sources.functions_before import Function
+from .suspicions.python_code import of_python, stdlib_names, writes_files
 
 _REACHING = frozenset(
     (

@@ -20,13 +20,13 @@ from typing import Any, Literal
 from ..workspace.manifest import LINK, Difference, scan
 from ..workspace.source import open_folder
 from .asked_changes import NOTHING, AskedChanges
-from .broken_sources import CODE, broken_content, broken_functions
-from .commands import Observed
-from .functions_before import with_functions_before
-from .ground import Candidate, reader_of, write
+from .grounds.ground import Candidate, reader_of, write
 from .kept_python import fixtures_of, kept_python, reaches_further
-from .protected import OF_LOCKS, SOURCE_FOLDERS, Protection, of_ini
-from .reports import Report
+from .protected.paths import OF_LOCKS, SOURCE_FOLDERS, Protection, of_ini
+from .reports.states import Report
+from .runners.commands import Observed
+from .sources.broken_sources import CODE, broken_content, broken_functions
+from .sources.functions_before import with_functions_before
 
 _MAX_FILES = 300
 _SKIPPED = {"node_modules", "target", ".venv", "venv", "vendor", ".git"}

@@ -13,9 +13,9 @@ from ..adapters.adapter import try_call
 from ..threads import run_in_thread
 from ..workspace.manifest import scan
 from ..workspace.workspace import Changed
-from .commands import Observed
 from .files import MAX_FILE_BYTES
-from .ground import changes_by_path, content_of
+from .grounds.ground import changes_by_path, content_of
+from .runners.commands import Observed
 
 
 class CheckArguments(Wire):

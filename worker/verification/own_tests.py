@@ -13,13 +13,13 @@ from pathlib import Path, PurePosixPath
 
 from ...shared.text import count
 from ..workspace.source import open_folder
-from .broken_sources import CODE, broken_functions
-from .commands import Observed
-from .functions_before import functions_in, source_of, with_functions_before
-from .ground import Candidate, write
-from .protected import Protection
-from .reports import Report
-from .suspicions import in_own_tests
+from .grounds.ground import Candidate, write
+from .protected.paths import Protection
+from .reports.states import Report
+from .runners.commands import Observed
+from .sources.broken_sources import CODE, broken_functions
+from .sources.functions_before import functions_in, source_of, with_functions_before
+from .suspicions.scan import in_own_tests
 from .verdict import Judgement, of_files
 
 

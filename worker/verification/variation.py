@@ -23,14 +23,14 @@ from ...shared import syntax_tree
 from ...shared.facts import CommandCheck
 from ..threads import run_in_thread
 from ..workspace.source import open_folder
-from .broken_functions import called, is_head, is_literal
 from .canary import inside
 from .executions import OneCheck, beside
-from .file_texts import TESTS, FileText
-from .ground import reader_of, write
-from .report_files import read_inside
-from .reports import Report
-from .runners import Instrumented
+from .grounds.ground import reader_of, write
+from .reports.report_files import read_inside
+from .reports.states import Report
+from .runners.known import Instrumented
+from .sources.broken_functions import called, is_head, is_literal
+from .sources.file_texts import TESTS, FileText
 from .verdict import Judgement, Observations
 
 _MAX_FILES, _MAX_TEXT = 50, 128 * 1024

@@ -11,8 +11,8 @@ from typing import get_args
 from ...shared.facts import SUFFICIENT, Check, CheckOutcome, GroundState, Suspicion, Verdict
 from ...shared.text import count
 from ..sandbox.environment import MOUNT
-from .commands import NO_TESTS_RAN, Observed
-from .reports import Report, TestState
+from .reports.states import Report, TestState
+from .runners.commands import NO_TESTS_RAN, Observed
 
 GOOD: Sequence[CheckOutcome] = ("evidence", "no_regression")
 MAX_LISTED = 20

@@ -22,13 +22,13 @@ from ..toolkit.offer import RunOffer
 from ..workspace.source import open_folder
 from ..workspace.workspace import Workspace
 from .checking import CheckExecution, OnBase
-from .commands import CommandRunner, Observed
-from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, reader_of, remove_grounds
+from .grounds.ground import Candidate, GroundError, Grounds, fingerprint, protection_of, reader_of, remove_grounds
 from .own_checks import CheckKind, CheckKinds, why_unusable
 from .review import Reviewer
-from .runners import Instrumented
+from .runners.commands import CommandRunner, Observed
+from .runners.known import Instrumented
 from .startable import REMEDY, why_not_started
-from .suspicions import suspicions_of
+from .suspicions.scan import suspicions_of
 from .verdict import Judgement, demoted, verdict_of
 
 EARLY_SECONDS = 3.0

@@ -23,7 +23,7 @@ from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox.bounds import WorkerBounds
 from deputize.worker.sandbox.full_disk import FullDisk
 from deputize.worker.threads import ALLOWANCE, LONG_WORK_THREADS, run_in_thread, share_threads
-from deputize.worker.verification.ground import Grounds
+from deputize.worker.verification.grounds.ground import Grounds
 from deputize.worker.workspace.artifacts import Artifacts
 from deputize.worker.workspace.manifest import Deadline
 from deputize.worker.workspace.notes import Notes

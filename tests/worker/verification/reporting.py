@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deputize.worker.verification.report_channel import ReportChannel
-from deputize.worker.verification.reports import Report
-from deputize.worker.verification.runners import Instrumented
+from deputize.worker.verification.reports.report_channel import ReportChannel
+from deputize.worker.verification.reports.states import Report
+from deputize.worker.verification.runners.known import Instrumented
 
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 """Without the plugins that are installed beside this pytest: to import them takes a second."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.broken_functions import Shape
-from deputize.worker.verification.broken_scripts import broken_script, reversed_script
+from deputize.worker.verification.sources.broken_functions import Shape
+from deputize.worker.verification.sources.broken_scripts import broken_script, reversed_script
 
 TESTS = """\
 const test = require('node:test'), assert = require('node:assert');

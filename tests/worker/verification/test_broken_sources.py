@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.broken_sources import (
+from deputize.worker.verification.protected.named_files import with_targets
+from deputize.worker.verification.runners.known import unreported
+from deputize.worker.verification.sources.broken_sources import (
     broken_content,
     changed_lines,
     only_executes_python,
@@ -18,8 +20,6 @@ from deputize.worker.verification.broken_sources import (
     reads_text,
     unnoticed,
 )
-from deputize.worker.verification.named_files import with_targets
-from deputize.worker.verification.runners import unreported
 
 FAILS_HERE = r"\d+ % \d+ == \d+ and \(_ for _ in \(\)\)\.throw\(RuntimeError\('\w+'\)\)"
 JAVA = """\

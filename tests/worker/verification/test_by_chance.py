@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deputize.worker.verification.commands import Observed
-from deputize.worker.verification.reports import Report, TestState
+from deputize.worker.verification.reports.states import Report, TestState
+from deputize.worker.verification.runners.commands import Observed
 from deputize.worker.verification.verdict import Observations
 
 

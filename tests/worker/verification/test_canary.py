@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deputize.worker.verification.canary import MAX_BROKEN, Broken, Rewriter, break_by_patch
-from deputize.worker.verification.reports import Place, Report, TestState
+from deputize.worker.verification.reports.states import Place, Report, TestState
 
 PYTHON = '''\
 from __future__ import annotations

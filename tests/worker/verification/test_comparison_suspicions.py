@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from deputize.worker.verification.comparison_suspicions import Comparisons
-from deputize.worker.verification.file_texts import FileText
+from deputize.worker.verification.sources.file_texts import FileText
+from deputize.worker.verification.suspicions.comparisons import Comparisons
 
 SAME = "module.exports = function same(a, b) {\n  return a === b;\n};\n"
 FLAT = SAME.replace("a === b", "typeof a === typeof b")

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.broken_sources import broken_content
 from deputize.worker.verification.canary import Broken, Rewriter
-from deputize.worker.verification.comparison_suspicions import Comparisons
-from deputize.worker.verification.file_texts import FileText
-from deputize.worker.verification.functions_before import with_functions_before
 from deputize.worker.verification.kept_python import kept_python
-from deputize.worker.verification.python_suspicions import of_python
-from deputize.worker.verification.repetition import keeps_state
-from deputize.worker.verification.reports import Place, Report
+from deputize.worker.verification.reports.states import Place, Report
+from deputize.worker.verification.second_execution import keeps_state
+from deputize.worker.verification.sources.broken_sources import broken_content
+from deputize.worker.verification.sources.file_texts import FileText
+from deputize.worker.verification.sources.functions_before import with_functions_before
+from deputize.worker.verification.suspicions.comparisons import Comparisons
+from deputize.worker.verification.suspicions.python_code import of_python
 from deputize.worker.verification.variation import functions_with, lay
 
 DEEP = {

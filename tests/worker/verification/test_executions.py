@@ -14,7 +14,7 @@ import pytest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.facts import Check
 from deputize.worker.verification.executions import has_time
-from deputize.worker.verification.runners import Instrumented
+from deputize.worker.verification.runners.known import Instrumented
 from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until
 from tests.worker.verification.held import CANARY, GOOD, begun, grounds

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.failing_scripts import failing, make_fail
+from deputize.worker.verification.sources.failing_scripts import failing, make_fail
 
 PROGRAMS = {
     "run.sh": ("sh", 'failed=0\nis() {\n    echo "$1"\n}\nif true; then\n    is a\nfi\nexit $failed\n'),

@@ -12,8 +12,8 @@ from threading import Event
 import pytest
 
 from deputize.shared.request import DirectoryWorkspace
-from deputize.worker.verification.ground import Candidate, GroundError, Grounds, fingerprint, remove_grounds
-from deputize.worker.verification.protected import Globs, Protection
+from deputize.worker.verification.grounds.ground import Candidate, GroundError, Grounds, fingerprint, remove_grounds
+from deputize.worker.verification.protected.paths import Globs, Protection
 from deputize.worker.workspace.workspace import Workspace
 
 BASE = {

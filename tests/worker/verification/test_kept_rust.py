@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from deputize.worker.verification.kept_rust import added_tests
+from deputize.worker.verification.sources.kept_rust import added_tests
 
 CODE = "pub fn double(n: i32) -> i32 { n * 3 }\n\n"
 FIXED = CODE.replace("3", "2")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.verification.broken_sources import broken_functions
-from deputize.worker.verification.commands import Observed
-from deputize.worker.verification.functions_before import functions_in, source_of, with_functions_before
 from deputize.worker.verification.own_tests import judged_by_own, own_tests
-from deputize.worker.verification.reports import Place, Report
-from deputize.worker.verification.suspicions import in_own_tests
+from deputize.worker.verification.reports.states import Place, Report
+from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.sources.broken_sources import broken_functions
+from deputize.worker.verification.sources.functions_before import functions_in, source_of, with_functions_before
+from deputize.worker.verification.suspicions.scan import in_own_tests
 from deputize.worker.verification.verdict import Judgement
 from tests.runs.bench import Bench
 from tests.verdict.cases import FIXED, Case, check, unit

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.verification import project_suspicions as module
-from deputize.worker.verification.file_texts import FileText, Found
-from deputize.worker.verification.project_suspicions import Project, in_project
+from deputize.worker.verification.sources.file_texts import FileText, Found
+from deputize.worker.verification.suspicions import project as module
+from deputize.worker.verification.suspicions.project import Project, in_project
 
 C_TEST = "int main(void) { for (int i = 0; i < CASES; i++) if (enc(i)) return 1; return 0; }\n"
 WEAK = "__attribute__((weak)) void fail_at(const char *e) { exit(1); }\n"
@@ -304,5 +304,5 @@ def test_the_time_grows_with_the_length_of_what_is_read(text: str) -> None:
 
 
 def test_every_kind_is_documented() -> None:
-    text = Path(module.__file__).with_name("suspicions.toml").read_text("utf-8")
+    text = Path(module.__file__).with_name("rules.toml").read_text("utf-8")
     assert all(f"\n{kind} = " in text for kind, *_ in SUSPICIOUS)

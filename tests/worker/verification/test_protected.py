@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import deputize.worker.verification.protected as protected
-from deputize.worker.verification.protected import Protection, is_obeyed
+import deputize.worker.verification.protected.paths as protected
+from deputize.worker.verification.protected.paths import Protection, is_obeyed
 
-DATA = tomllib.loads(Path(protected.__file__).with_name("protected.toml").read_text("utf-8"))
+DATA = tomllib.loads(Path(protected.__file__).with_name("paths.toml").read_text("utf-8"))
 MANIFEST = '{"scripts": {"test": "node test/run.js && npm run -s lint", "lint": "eslint -c rules/own.js ."}}'
 MAKE = "include build/own.mk\nall: app\nrun:\n\tpython app.py\ncheck: lint\n\t@sh tools/all.sh\n"
 POE = "[tool.poe.tasks]\nquality = {cmd = 'python tools/quality.py'}\nserve = 'python app.py'\n"

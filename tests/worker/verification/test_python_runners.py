@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.reports import Place
-from deputize.worker.verification.runners import Instrumented
+from deputize.worker.verification.reports.states import Place
+from deputize.worker.verification.runners.known import Instrumented
 from tests.worker.verification.reporting import reported
 
 TESTS = """\

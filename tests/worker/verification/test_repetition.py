@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from deputize.shared.facts import CommandCheck
-from deputize.worker.verification.commands import Observed
-from deputize.worker.verification.left_files import is_named, left, put_back
-from deputize.worker.verification.repetition import Repetition, keeps_state
-from deputize.worker.verification.reports import Place, Report, TestState
-from deputize.worker.verification.runners import Instrumented
+from deputize.worker.verification.grounds.left_files import is_named, left, put_back
+from deputize.worker.verification.reports.states import Place, Report, TestState
+from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.runners.known import Instrumented
+from deputize.worker.verification.second_execution import Repetition, keeps_state
 from deputize.worker.verification.verdict import Judgement, Observations
 
 USED = {

@@ -13,10 +13,10 @@ import pytest
 
 from deputize.shared.libc import closing_fd
 from deputize.worker.linux.open_files import now_open
-from deputize.worker.verification.report_channel import BENT, ReportChannel
-from deputize.worker.verification.report_files import merged
-from deputize.worker.verification.reports import Report
-from deputize.worker.verification.runners import Instrumented
+from deputize.worker.verification.reports.report_channel import BENT, ReportChannel
+from deputize.worker.verification.reports.report_files import merged
+from deputize.worker.verification.reports.states import Report
+from deputize.worker.verification.runners.known import Instrumented
 from tests.waiting import until
 from tests.worker.verification.reporting import reported
 

@@ -10,9 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.report_files import of_tap, of_text, remove_old
-from deputize.worker.verification.reports import Place, Report, of_cargo, of_go, of_jest, of_lines, qualified, steady
-from deputize.worker.verification.runners import Instrumented
+from deputize.worker.verification.reports.report_files import of_tap, of_text, remove_old
+from deputize.worker.verification.reports.states import (
+    Place,
+    Report,
+    of_cargo,
+    of_go,
+    of_jest,
+    of_lines,
+    qualified,
+    steady,
+)
+from deputize.worker.verification.runners.known import Instrumented
 from tests.worker.verification.reporting import reported
 
 JEST = {

@@ -8,10 +8,10 @@ import pytest
 
 from deputize.shared.facts import GroundState
 from deputize.worker.contracts import Completed
-from deputize.worker.verification.commands import NO_TESTS, NO_TESTS_RAN, Observed, _observed
 from deputize.worker.verification.confirmation import _passes
-from deputize.worker.verification.reports import Report
-from deputize.worker.verification.runners import Instrumented
+from deputize.worker.verification.reports.states import Report
+from deputize.worker.verification.runners.commands import NO_TESTS, NO_TESTS_RAN, Observed, _observed
+from deputize.worker.verification.runners.known import Instrumented
 
 BENT = frozenset({"assert.ok"})
 PASSED = Report({"a": "passed"})

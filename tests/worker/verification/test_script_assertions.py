@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.runner_programs import ASSERTIONS
-from deputize.worker.verification.runners import Instrumented
+from deputize.worker.verification.runners.known import Instrumented
+from deputize.worker.verification.runners.runner_programs import ASSERTIONS
 from tests.worker.verification.reporting import reported
 
 NODE = shutil.which("node") or "node"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.verification.stub_repository import TAG, lay_repository
+from deputize.worker.verification.grounds.stub_repository import TAG, lay_repository
 from tests.network.git_server import git
 from tests.runs.bench import Bench, call, say, script
 from tests.worker.verification.held import GOOD

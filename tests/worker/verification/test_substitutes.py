@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deputize.worker.verification.file_texts import FileText, Found
-from deputize.worker.verification.suspicions import suspicions
+from deputize.worker.verification.sources.file_texts import FileText, Found
+from deputize.worker.verification.suspicions.scan import suspicions
 
 
 def test_a_package_beside_a_module_of_its_name_takes_its_place() -> None:

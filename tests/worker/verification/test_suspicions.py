@@ -12,9 +12,9 @@ from typing import get_args
 import pytest
 
 from deputize.shared.facts import SuspicionKind
-from deputize.worker.verification import suspicions as module
-from deputize.worker.verification.file_texts import FileText, Found
-from deputize.worker.verification.suspicions import KINDS, suspicions
+from deputize.worker.verification.sources.file_texts import FileText, Found
+from deputize.worker.verification.suspicions import scan as module
+from deputize.worker.verification.suspicions.scan import KINDS, suspicions
 
 FORMS = [
     ("runner", "a.py", "import unittest"),
@@ -352,7 +352,7 @@ def test_a_script_that_looks_at_what_started_it_is_suspicious(line: str, is_susp
 
 def test_no_pattern_for_scripts_takes_longer_for_each_word() -> None:
     line = "ps " * 20_000
-    for pattern in tomllib.loads(Path(module.__file__).with_name("suspicions.toml").read_text("utf-8"))["pattern"]:
+    for pattern in tomllib.loads(Path(module.__file__).with_name("rules.toml").read_text("utf-8"))["pattern"]:
         if pattern["kind"] == "caller":
             began = time.thread_time()
             re.search(pattern["find"], line)
@@ -392,10 +392,10 @@ def test_what_is_no_python_or_too_deep_to_read_is_no_error() -> None:
 
 
 def test_the_data_has_a_source_and_a_known_kind_for_each_pattern() -> None:
-    data = tomllib.loads(Path(module.__file__).with_name("suspicions.toml").read_text())
+    data = tomllib.loads(Path(module.__file__).with_name("rules.toml").read_text())
     assert {row["kind"] for row in data["pattern"]} <= set(KINDS)
     assert all(row["source"] and re.compile(row["find"]) for row in data["pattern"])
-    names = ("python_suspicions.py", "project_suspicions.py", "comparison_suspicions.py")
+    names = ("python_code.py", "project.py", "comparisons.py")
     text = "\n".join(Path(module.__file__).with_name(name).read_text("utf-8") for name in names)
     text = text.replace("from __future__ import annotations", "")
     literals = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.verification.file_texts import FileText
+from deputize.worker.verification.sources.file_texts import FileText
 from deputize.worker.verification.variation import functions_with, is_special, new_values, parsed, varied
 
 EQUAL = "def test_it():\n    assert code({given}) == {wanted}\n"

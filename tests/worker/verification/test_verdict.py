@@ -8,8 +8,8 @@ from typing import Any, get_args
 import pytest
 
 from deputize.shared.facts import Check, CheckOutcome, GroundState, Suspicion, Verdict
-from deputize.worker.verification.commands import NO_TESTS_RAN, Observed
-from deputize.worker.verification.reports import Place, Report, TestState
+from deputize.worker.verification.reports.states import Place, Report, TestState
+from deputize.worker.verification.runners.commands import NO_TESTS_RAN, Observed
 from deputize.worker.verification.verdict import STATES, Observations, demoted, of_canary, verdict_of, with_as_left
 
 ONE: dict[str, Any] = {"a[1]": "passed"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from .functions_before import Function
+from ..sources.functions_before import Function
 
 
 def shadowing(node: Function, modules: Collection[str]) -> set[str]:

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from ...shared.libc import closing_fd
+from ....shared.libc import closing_fd
 from .report_files import merged, of_text
-from .reports import MAX_REPORT_BYTES, Report, of_lines
+from .states import MAX_REPORT_BYTES, Report, of_lines
 
 BENT = frozenset(("the report of the tests",))
 OF_NODE = "_bent"

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ...shared import syntax_tree
+from ....shared import syntax_tree
 from .broken_functions import is_head
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ...shared.text import shortened
-from ..sandbox.environment import MOUNT
+from ....shared.text import shortened
+from ...sandbox.environment import MOUNT
 
 TestState = Literal["passed", "failed", "skipped"]
 MAX_TESTS = 100_000

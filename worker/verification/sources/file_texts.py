@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .protected import Globs
+from ..protected.paths import Globs
 
 TESTS = Globs(
     (

@@ -17,16 +17,16 @@ from threading import Event
 from ...shared import syntax_tree
 from ...shared.facts import CommandCheck
 from ..threads import run_in_thread
-from .broken_scripts import SUFFIXES
 from .canary import inside, reverse_scripts, reversed_paths
-from .commands import Observed
 from .executions import OneCheck, beside
-from .functions_before import Function
-from .ground import Candidate
-from .left_files import is_named, left, paths_of, put_back
-from .report_files import read_inside
-from .reports import Report
-from .runners import Instrumented
+from .grounds.ground import Candidate
+from .grounds.left_files import is_named, left, paths_of, put_back
+from .reports.report_files import read_inside
+from .reports.states import Report
+from .runners.commands import Observed
+from .runners.known import Instrumented
+from .sources.broken_scripts import SUFFIXES
+from .sources.functions_before import Function
 from .verdict import Judgement, Observations
 
 _SCRIPT = re.compile(

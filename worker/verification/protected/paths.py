@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ..search.glob_pattern import GlobPattern, expand
+from ...search.glob_pattern import GlobPattern, expand
 from .named_files import Named, Read, named_by, package_scripts
 
-_DATA: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("protected.toml").read_text("utf-8"))
+_DATA: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("paths.toml").read_text("utf-8"))
 ALWAYS = (*_DATA["always"],)
 """Whatever the caller protects."""
 DEFAULT = (*_DATA["tests"], *_DATA["runners"], *_DATA["checkers"], *_DATA["locks"])

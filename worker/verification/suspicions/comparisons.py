@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePosixPath
 
-from ...shared.lazy import lazy
-from ...shared.syntax_tree import PARSE_ERRORS, parse
-from ..threads import give_way
-from .broken_sources import changed_lines
-from .file_texts import FileText, Found
-from .functions_before import Function
+from ....shared.lazy import lazy
+from ....shared.syntax_tree import PARSE_ERRORS, parse
+from ...threads import give_way
+from ..sources.broken_sources import changed_lines
+from ..sources.file_texts import FileText, Found
+from ..sources.functions_before import Function
 
 _DEFINED = re.compile(
     r"^[^\n#/*]{0,80}?\b(?:def|function|func|fn|sub|proc)\s+(?:\([^()\n]{0,60}\)\s*)?(?:self\.)?(\w+[?!]?)"

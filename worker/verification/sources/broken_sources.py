@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from ...shared import syntax_tree
-from ...shared.facts import CheckOutcome
-from ..text.diff import compare
+from ....shared import syntax_tree
+from ....shared.facts import CheckOutcome
+from ...text.diff import compare
+from ..protected.command_words import SYNTAX_ONLY, commands_of, is_python
 from .broken_functions import Shape, is_head
-from .command_words import SYNTAX_ONLY, commands_of, is_python
 from .functions_before import Function
 
 _LETTERS = "".join(map(chr, range(0x0531, 0x0557)))

@@ -3,7 +3,7 @@
 They run in the sandbox beside the code under test, in whatever Python the project has; so they import nothing else.
 """
 
-from ..sandbox.environment import MOUNT
+from ...sandbox.environment import MOUNT
 
 CHANNEL = """
 import os

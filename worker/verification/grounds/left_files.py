@@ -13,12 +13,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from threading import Event
 
-from ...shared.libc import beneath, closing_fd
-from ..threads import give_way
-from ..workspace.file_entries import lstat
-from ..workspace.source import open_folder
-from ..workspace.tree_changes import FILE, give, parent_of
-from ..workspace.tree_copy import Copier
+from ....shared.libc import beneath, closing_fd
+from ...threads import give_way
+from ...workspace.file_entries import lstat
+from ...workspace.source import open_folder
+from ...workspace.tree_changes import FILE, give, parent_of
+from ...workspace.tree_copy import Copier
 from .ground import write
 
 _NOT_ENTERED = {"node_modules", ".git", ".venv", "venv"}

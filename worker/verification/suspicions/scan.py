@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...shared.facts import CommandCheck, Suspicion
-from ...shared.patch_format import printable_path
-from ...shared.request import DelegationRequest
-from ..threads import give_way
-from ..workspace.manifest import scan
-from .asked_changes import own_words
-from .file_texts import TESTS, FileText, Found
-from .ground import Candidate, protection_of, reader_of
-from .project_suspicions import Project, in_project
-from .protected import SOURCE_FOLDERS
-from .python_suspicions import TEST_LIBRARIES, of_python, stdlib_names
+from ....shared.facts import CommandCheck, Suspicion
+from ....shared.patch_format import printable_path
+from ....shared.request import DelegationRequest
+from ...threads import give_way
+from ...workspace.manifest import scan
+from ..asked_changes import own_words
+from ..grounds.ground import Candidate, protection_of, reader_of
+from ..protected.paths import SOURCE_FOLDERS
+from ..sources.file_texts import TESTS, FileText, Found
+from .project import Project, in_project
+from .python_code import TEST_LIBRARIES, of_python, stdlib_names
 
 MAX_SUSPICIONS = 100
 MAX_TEXT = 256 * 1024
@@ -31,7 +31,7 @@ MAX_SECONDS = 10.0
 _MAX_COMMAND = 16_000
 _MAX_LINE = 2000
 """Characters of a line that are searched."""
-_DATA: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("suspicions.toml").read_text("utf-8"))
+_DATA: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("rules.toml").read_text("utf-8"))
 KINDS: Mapping[str, str] = _DATA["kinds"]
 _OF_OWN_TESTS = ("caller", "tested", "place")
 """Kinds of suspicion that count in tests, too; the others are what tests are made of."""

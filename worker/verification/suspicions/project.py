@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from ..threads import give_way
-from .comparison_suspicions import Comparisons, defined_names
-from .file_texts import TESTS, FileText, Found
-from .ground import DOCTEST
-from .named_files import Read
+from ...threads import give_way
+from ..grounds.ground import DOCTEST
+from ..protected.named_files import Read
+from ..sources.file_texts import TESTS, FileText, Found
+from .comparisons import Comparisons, defined_names
 
 _MAX_FILES, _MAX_CHARS = 300, 128 * 1024
 """Files that are read to find one thing, and the characters of each."""

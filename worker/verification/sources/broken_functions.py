@@ -14,7 +14,7 @@ from secrets import choice, randbelow, token_hex
 from string import ascii_lowercase
 from typing import Any
 
-from ...shared import syntax_tree
+from ....shared import syntax_tree
 
 _HELPER = """
 def {value}(given, number, seen, wrong=None):

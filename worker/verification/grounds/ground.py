@@ -20,23 +20,23 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from ...shared.facts import CommandCheck
-from ...shared.libc import beneath, closing_fd
-from ...shared.patch_format import printable_path
-from ...shared.request import DelegationRequest
-from ...shared.workspaces import delete
-from ..sandbox.environment import owner
-from ..sandbox.full_disk import FullDisk
-from ..threads import give_way
-from ..workspace.file_entries import lstat, read_all
-from ..workspace.manifest import LINK, Difference
-from ..workspace.source import open_folder
-from ..workspace.tree_changes import FILE, ContentDiffers, Live, apply, give, parent_of
-from ..workspace.tree_copy import Copier, TreeCopy
-from ..workspace.workspace import Changed
-from .kept_rust import added_tests
-from .named_files import Read
-from .protected import Protection
+from ....shared.facts import CommandCheck
+from ....shared.libc import beneath, closing_fd
+from ....shared.patch_format import printable_path
+from ....shared.request import DelegationRequest
+from ....shared.workspaces import delete
+from ...sandbox.environment import owner
+from ...sandbox.full_disk import FullDisk
+from ...threads import give_way
+from ...workspace.file_entries import lstat, read_all
+from ...workspace.manifest import LINK, Difference
+from ...workspace.source import open_folder
+from ...workspace.tree_changes import FILE, ContentDiffers, Live, apply, give, parent_of
+from ...workspace.tree_copy import Copier, TreeCopy
+from ...workspace.workspace import Changed
+from ..protected.named_files import Read
+from ..protected.paths import Protection
+from ..sources.kept_rust import added_tests
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ...shared.libc import beneath, closing_fd
-from ..workspace.file_entries import read_all
-from ..workspace.source import open_folder
-from ..workspace.tree_changes import FILE, remove
-from .reports import MAX_REPORT_BYTES, Place, Report, TestState, of_go, of_jest, of_lines
+from ....shared.libc import beneath, closing_fd
+from ...workspace.file_entries import read_all
+from ...workspace.source import open_folder
+from ...workspace.tree_changes import FILE, remove
+from .states import MAX_REPORT_BYTES, Place, Report, TestState, of_go, of_jest, of_lines
 
 _OF_BUILDS = re.compile(r"(?:(.*)/)?(?:target/(?:surefire|failsafe)-reports/TEST-[^/]*|build/test-results/.*)\.xml")
 """Where Maven and Gradle leave the reports of a module."""

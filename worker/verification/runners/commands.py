@@ -7,23 +7,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...shared.errors import ErrorType, ToolError
-from ...shared.facts import CommandCheck, GroundState
-from ...shared.text import terminal_text
-from ..contracts import Command, Completed
-from ..sandbox.bubblewrap import Bubblewrap
-from ..sandbox.environment import MOUNT
-from ..sandbox.full_disk import FullDisk
-from ..sandbox.project_tools import ProjectTools
-from ..threads import run_in_thread
-from ..toolkit.offer import RunOffer
-from ..tools.command_calls import shell
-from .protected import OF_TESTS, is_obeyed
-from .report_channel import ReportChannel
-from .report_files import Stamp, remove_old, stamps
-from .reports import Report
-from .runners import Instrumented
-from .stub_repository import lay_repository
+from ....shared.errors import ErrorType, ToolError
+from ....shared.facts import CommandCheck, GroundState
+from ....shared.text import terminal_text
+from ...contracts import Command, Completed
+from ...sandbox.bubblewrap import Bubblewrap
+from ...sandbox.environment import MOUNT
+from ...sandbox.full_disk import FullDisk
+from ...sandbox.project_tools import ProjectTools
+from ...threads import run_in_thread
+from ...toolkit.offer import RunOffer
+from ...tools.command_calls import shell
+from ..grounds.stub_repository import lay_repository
+from ..protected.paths import OF_TESTS, is_obeyed
+from ..reports.report_channel import ReportChannel
+from ..reports.report_files import Stamp, remove_old, stamps
+from ..reports.states import Report
+from .known import Instrumented
 
 NOT_FOUND, NOT_EXECUTABLE, NO_TESTS = 127, 126, 5
 NO_TESTS_RAN = "no tests ran"

@@ -11,10 +11,10 @@ import os
 import secrets
 from pathlib import Path
 
-from ...shared.errors import RepositoryFailed
-from ...shared.git.own import OwnRepository, Patience
-from ...shared.log import log
-from ..sandbox.environment import owner
+from ....shared.errors import RepositoryFailed
+from ....shared.git.own import OwnRepository, Patience
+from ....shared.log import log
+from ...sandbox.environment import owner
 
 SECONDS = 120.0
 TAG = "v0.0.0"

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from ..sandbox.environment import BindMount
-from .command_words import Simple, commands_of, path_in
-from .named_files import Read, package_scripts
+from ...sandbox.environment import BindMount
+from ..protected.command_words import Simple, commands_of, path_in
+from ..protected.named_files import Read, package_scripts
+from ..reports.report_files import merged, of_builds, of_tap_folder, of_text, read_inside
+from ..reports.states import Report, of_cargo, of_go
 from .python_runners import CHANNEL, PYTEST, PYTEST_ORDER, UNITTEST
-from .report_files import merged, of_builds, of_tap_folder, of_text, read_inside
-from .reports import Report, of_cargo, of_go
 from .runner_programs import ASSERTIONS, MOCHA, NODE, RESULTS, SITE
 
 PROGRAMS, REPORTS = "/opt/check", "/opt/report"

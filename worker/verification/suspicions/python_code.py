@@ -10,8 +10,8 @@ from functools import cache
 from importlib import import_module
 from types import BuiltinFunctionType, FunctionType
 
-from ...shared import syntax_tree
-from .functions_before import Function
+from ....shared import syntax_tree
+from ..sources.functions_before import Function
 from .python_answers import (
     BUILTIN_TYPES,
     DUNDERS,

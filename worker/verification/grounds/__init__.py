@@ -1,0 +1,1 @@
+"""The directories that checks run in, made of the base and the run's changes."""

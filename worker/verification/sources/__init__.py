@@ -1,0 +1,1 @@
+"""Source files as they were before the run, or broken on purpose."""

@@ -1,0 +1,1 @@
+"""Changes that may bend a check."""
