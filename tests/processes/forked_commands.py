@@ -13,7 +13,7 @@ import secrets
 import socket
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from tests.processes.preloaded import COMMAND, Forked
@@ -42,30 +42,53 @@ async def forked_commands(folder: Path) -> AsyncGenerator[None]:
         listening.bind(address)
         listening.listen()
         listening.setblocking(False)
-        serving = asyncio.create_task(_serve(listening))
+        errors = list[Exception]()
+        serving = asyncio.create_task(_serve(listening, errors))
         try:
             yield
         finally:
             serving.cancel()
             await asyncio.wait([serving])
+    if errors:
+        raise ExceptionGroup("commands were not started", errors)
 
 
-async def _serve(listening: socket.socket) -> None:
+async def _serve(listening: socket.socket, errors: list[Exception]) -> None:
+    async def answered(connection: socket.socket) -> None:
+        try:
+            await _answer(connection)
+        except Exception as error:  # noqa: BLE001 - else no later command is answered
+            errors.append(error)
+
     async with asyncio.TaskGroup() as answers:
         while True:
             connection, _ = await asyncio.get_running_loop().sock_accept(listening)
-            answers.create_task(_answer(connection))
+            answers.create_task(answered(connection))
 
 
 async def _answer(connection: socket.socket) -> None:
     with connection:
-        connection.setblocking(True)  # it has been sent by now, or is in a moment
-        asked, streams, _, _ = socket.recv_fds(connection, MOST, 3)
-        arguments, cwd, environment = json.loads(asked)
+        connection.setblocking(False)
+        await _readable(connection)
+        asked, streams, flags, _ = socket.recv_fds(connection, MOST, 3)
+        if not asked:  # the command was ended before it asked
+            return
         try:
+            assert not flags & socket.MSG_TRUNC, f"the arguments and environment of a command exceed {MOST} bytes"
+            arguments, cwd, environment = json.loads(asked)
             process = Forked(COMMAND, arguments, environment, *streams, cwd=Path(cwd))
         finally:
             for each in streams:
                 os.close(each)
         code = await process.ended()
-        connection.send(str(code if code >= 0 else 128 - code).encode())
+        with suppress(ConnectionError):  # the program that asked may have been ended
+            connection.send(str(code if code >= 0 else 128 - code).encode())
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(connection, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(connection)
