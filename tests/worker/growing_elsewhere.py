@@ -50,6 +50,7 @@ def _with_calls(text: str) -> Reply:
 
 READS_ELSEWHERE: Mapping[str, Callable[[str], object]] = {
     "worker/policy/shell/redirections.py:without_redirections": redirections.without_redirections,
+    "worker/policy/shell/redirections.py:without_documents": redirections.without_documents,
     "worker/policy/shell/redirections.py:commands_with_input": lambda text: [*redirections.commands_with_input(text)],
     "worker/core/conversation.py:calls_in": lambda text: conversation.calls_in(conversation.user_message(text)),
     "worker/core/conversation.py:joined": lambda text: conversation.joined(text, text),

@@ -216,9 +216,24 @@ HIDDEN_IN_OTHERS = (
     *("echo $(sh 2>&1 < f)", "echo > $(sh < f)", "echo > $'\\'' ; sh < f; echo ''", "sh <<E < f\nE", "cat f | 2>o sh"),
     *("cat f | xargs -I % % push > g", ". <(cat f)", "true > a; cat f | " * 40 + "sh"),
     *("perl -ne 'system $_' < f", "for i in *; do python3 -c \"import os; os.system(open('$i').read())\"; done"),
+    *(
+        "# <<E\nsh < f\nE",
+        "echo $((1<<E))\nsh < f\nE",
+        "echo '<<E'\nsh < f\nE",
+        "cat <<E\nEE\nE\nsh < f\nE",
+        "cat <<<E\nsh <f\nE",
+    ),
+    *("sh <<E\nsh < f\nE", "timeout 5 bash -s <<'E'\nsh < f\nE", "cat <<E | sh\nsh < f\nE", "at now <<E\nsh < f\nE"),
+    *(
+        "cat <<A <<B\nA\nB\nsh < f",
+        "cat <<-E\n\tE\nsh < f",
+        "if ((a<<E)); then\nsh < f\nfi\nE",
+        "cat <<E\nE\n{ sh; } < f",
+    ),
     *("cat > x <<E\nE\nruby -w -e 'exec gets' f", "true > a; " + "perl -e 'print 1'; " * 40),
 )
 """Lines that are not plain, and execute what does not stand in them."""
+DOCUMENT = "python3 - <<'END'\n{}\nEND"
 HONEST_OTHERS = (
     *("patch -p1 -d . < fix.patch", "sort < f > g", "python3 app.py < f", "sh run.sh < f", "tar xf - -C . < a.tar"),
     *("source venv/bin/activate && python3 app.py < f", "while read f; do python3 x.py $f; done < list", "jq . < f"),
@@ -230,6 +245,11 @@ HONEST_OTHERS = (
         "2>&1 sort < f; sh x.sh",
     ),
     *("cat f | while read x; do python3 - <<E\nE\ndone", "f() { python3 x.py; }; f < g", "ls || { sh; } > o", "sh 3<f"),
+    *(
+        DOCUMENT.format(text)
+        for text in ("f()\ndef at(): pass\n] R", "function f() {}\nexpect(1)", "f() { sh; }\nsh < f")
+    ),
+    *("cat > a.js <<'E'\nfunction f() {}\nexpect(f()).toBe(1)\nE\nnode a.js", "cat <<A <<-B\nf() sh\nA\n\tB"),
     *("python3 - <<E 2>&1\nE", "echo ';' $(date)", 'bash -c "make $X" 2>&1', "echo '> ' sh x.sh < f", "jq . <<< $x"),
     *("(cd a; make) < /dev/null", "python3 -m json.tool < f > g", "docker build - < Dockerfile", "sh -c 'wc -l' < f"),
     *("node -e 'x' < f", "diff <(sh a.sh) <(sh b.sh)", "find . -name x < f", "cat f | sh -c 'wc -l' > g"),

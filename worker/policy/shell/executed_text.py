@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .forbidden import decoded_in, name_of
 from .interpreted import interpreter_in, starts_what_it_reads
 from .programs import LAUNCHERS, NAMES_ONLY, SHELLS
-from .redirections import commands_with_input, without_redirections
+from .redirections import commands_with_input, without_documents, without_redirections
 from .scripts import AWK, SED, Script, program_in, script_of
 
 _PYTHON = re.compile(r"(?:python|pypy|ipython)[\d.]*")
@@ -152,7 +152,7 @@ def _split(arguments: Sequence[str]) -> Executed:
 
 def hidden_in(line: str) -> str | None:
     """Returns a program of a line that is not plain which executes what does not stand in the line; or None."""
-    bare = without_redirections(line)
+    bare = without_redirections(without_documents(line))
     if expanded := _EXPANDED.search(line) or _EXPANDED.search(bare):
         return name_of((_QUOTES.sub("", expanded[0]).strip(";&| \t\n").split() or ["$("])[0])
     if name := program_in(line) or interpreter_in(line):

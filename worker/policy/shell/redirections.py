@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from .programs import SHELLS
+
 _FILE, _TEXT = "\0", "\1"
 """What stands in the place of a redirection of the input: from a file, or from a text in the line."""
 _TARGET = (
@@ -28,6 +30,44 @@ _HAS_GROUP_WITH_INPUT = re.compile(
     r"|>\(|\(\s*+\)|\bfunction\s"
 )
 """Where several commands together may get a file or a pipe; a function may get one where it is called."""
+_DOCUMENT = re.compile(
+    r"\\.|'[^']*+'|\"(?:[^\"\\]|\\.)*+\"|(?<![^\s;&|()])\#[^\n]*+|<<<"
+    r"|(?P<other>\(\(|\[\[|\blet\b)|<<(?P<tabs>-?)[ \t]*+(?P<quote>[\"']?)(?P<end>\w++)(?P=quote)|(?P<newline>\n)",
+    re.DOTALL,
+)
+"""The beginning of a here-document, unless ``other`` stands before it: there, `<<` may be arithmetic."""
+_MAY_START_SHELL = SHELLS | {"at", "batch", "su", "chroot", "nsenter", "unshare", "newgrp", "sg", "runuser"}
+
+
+def without_documents(line: str) -> str:
+    """Returns a line without the bodies of its here-documents, which are data, but with those that a shell may get."""
+    kept, ends = list[str](), list[tuple[str, bool]]()
+    at = begun = position = 0
+    is_other = False
+    while found := _DOCUMENT.search(line, position):
+        position = found.end()
+        is_other = is_other or found["other"] is not None
+        if found["end"] and not is_other:
+            ends.append((found["end"], bool(found["tabs"])))
+        if not found["newline"]:
+            continue
+        words = _SEPARATORS.sub(" ", _QUOTES.sub("", line[begun:position])).split()
+        if ends and not any(word.rpartition("/")[2] in _MAY_START_SHELL for word in words):
+            kept.append(line[at:position])
+            at = position = _end_of_documents(line, position, ends)
+        ends.clear()
+        begun, is_other = position, False
+    return "".join([*kept, line[at:]])
+
+
+def _end_of_documents(line: str, at: int, ends: Sequence[tuple[str, bool]]) -> int:
+    for end, has_tabs in ends:
+        text = None
+        while text != end and at < len(line):
+            newline = line.find("\n", at)
+            text, at = line[at:newline] if newline >= 0 else line[at:], newline + 1 or len(line)
+            text = text.lstrip("\t") if has_tabs else text
+    return at
 
 
 def without_redirections(line: str) -> str:
