@@ -72,7 +72,6 @@ _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _JUSTFILES = ("justfile", "Justfile", ".justfile")
 _PACKAGE_MANAGERS = {"npm": "package.json", "pnpm": "package.json", "yarn": "package.json", "bun": "package.json"}
 _NPM_OWN = {"test": "test", "t": "test", "tst": "test", "start": "start", "stop": "stop", "restart": "restart"}
-_OF_ONE_TASK = ("cmd", "shell", "script", "composite", "sequence")
 _PYTHON_TASKS = ("poe", "taskipy", "pdm", "hatch")
 
 Read = Callable[[str], bytes | None]

@@ -291,30 +291,36 @@ def in_order(test):
 """
 """The same for tests of unittest, in each program that reports them."""
 
+REPORTING = """def reporting(base):
+    class Result(base):
+        def put(self, test, state):
+            put(item=test.id(), **place(test))
+            put(test=test.id(), state=state)
+            watch(before)
+        def addSuccess(self, test): super().addSuccess(test); self.put(test, "passed")
+        def addFailure(self, test, err): super().addFailure(test, err); self.put(test, "failed")
+        def addError(self, test, err): super().addError(test, err); self.put(test, "failed")
+        def addSkip(self, test, reason): super().addSkip(test, reason); self.put(test, "skipped")
+        def addExpectedFailure(self, test, err): super().addExpectedFailure(test, err); self.put(test, "skipped")
+        def addUnexpectedSuccess(self, test): super().addUnexpectedSuccess(test); self.put(test, "failed")
+        def addSubTest(self, test, subtest, err):
+            super().addSubTest(test, subtest, err)
+            if err is not None:
+                self.put(test, "failed")
+    Result.__name__, Result.__qualname__ = base.__name__, base.__qualname__
+    return Result
+"""
+"""The class of results that reports each test of unittest, on top of the one that a runner has."""
+
 UNITTEST = f"""
 import os, sys, unittest
 from NAME_channel import begin, end, put
 
 {PLACE}
-class Result(unittest.TextTestResult):
-    def put(self, test, state):
-        put(item=test.id(), **place(test))
-        put(test=test.id(), state=state)
-        watch(before)
-    def addSuccess(self, test): super().addSuccess(test); self.put(test, "passed")
-    def addFailure(self, test, err): super().addFailure(test, err); self.put(test, "failed")
-    def addError(self, test, err): super().addError(test, err); self.put(test, "failed")
-    def addSkip(self, test, reason): super().addSkip(test, reason); self.put(test, "skipped")
-    def addExpectedFailure(self, test, err): super().addExpectedFailure(test, err); self.put(test, "skipped")
-    def addUnexpectedSuccess(self, test): super().addUnexpectedSuccess(test); self.put(test, "failed")
-    def addSubTest(self, test, subtest, err):
-        super().addSubTest(test, subtest, err)
-        if err is not None:
-            self.put(test, "failed")
-
+{REPORTING}
 {ORDER}
 class Runner(unittest.TextTestRunner):
-    resultclass = Result
+    resultclass = reporting(unittest.TextTestResult)
     def run(self, test):
         return super().run(in_order(test))
 

@@ -6,7 +6,7 @@ They run in the sandbox beside the code under test. ``NAME`` in them stands for 
 
 from __future__ import annotations
 
-from .python_runners import LIBRARY, ORDER, PLACE
+from .python_runners import LIBRARY, ORDER, PLACE, REPORTING
 
 SITE = """
 import importlib.util, os, sys
@@ -45,25 +45,7 @@ before = []
 {PLACE}
 {LIBRARY}
 {ORDER}
-def reporting(base):
-    class Result(base):
-        def put(self, test, state):
-            put(item=test.id(), **place(test))
-            put(test=test.id(), state=state)
-            watch(before)
-        def addSuccess(self, test): super().addSuccess(test); self.put(test, "passed")
-        def addFailure(self, test, err): super().addFailure(test, err); self.put(test, "failed")
-        def addError(self, test, err): super().addError(test, err); self.put(test, "failed")
-        def addSkip(self, test, reason): super().addSkip(test, reason); self.put(test, "skipped")
-        def addExpectedFailure(self, test, err): super().addExpectedFailure(test, err); self.put(test, "skipped")
-        def addUnexpectedSuccess(self, test): super().addUnexpectedSuccess(test); self.put(test, "failed")
-        def addSubTest(self, test, subtest, err):
-            super().addSubTest(test, subtest, err)
-            if err is not None:
-                self.put(test, "failed")
-    Result.__name__, Result.__qualname__ = base.__name__, base.__qualname__
-    return Result
-
+{REPORTING}
 def install(module):
     run, make = module.TextTestRunner.run, module.TextTestRunner._makeResult
     def made(self):
