@@ -51,6 +51,8 @@ class FileAccess(Protocol):
     """The directory, as the worker sees it."""
     mount: str
     """The directory, as commands see it."""
+    is_local: bool
+    """Whether the files are known to be on a local disk: a small read never waits long there."""
 
     def relative(self, path: str) -> str:
         """Returns the path relative to the directory. No file is opened."""

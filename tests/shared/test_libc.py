@@ -13,6 +13,7 @@ from deputize.shared.libc import (
     LIBC,
     allocate,
     is_memory_private,
+    is_on_local_disk,
     keep_memory_private,
     send_on_death_of_parent,
 )
@@ -45,6 +46,11 @@ def test_memory_that_is_private_cannot_be_read_by_other_processes_of_the_user() 
         assert LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0) == 0
     finally:
         LIBC.prctl(SET_DUMPABLE, before, 0, 0, 0)
+
+
+def test_files_of_the_kernel_are_on_no_local_disk() -> None:
+    with Path("/proc/self/status").open() as file:
+        assert not is_on_local_disk(file.fileno())
 
 
 def test_space_is_reserved_behind_the_end_of_a_file_which_keeps_its_length(tmp_path: Path) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from deputize.shared.errors import Invalid
 from deputize.shared.request import EmptyWorkspace
-from deputize.worker.contracts import StopSignal
+from deputize.worker.contracts import Stat, StopSignal
 from deputize.worker.run_files import collect_outputs
 from deputize.worker.threads import share_threads
+from deputize.worker.workspace.files import Files
 from deputize.worker.workspace.workspace import Workspace
 from tests.runs.toolbench import Toolbench
 from tests.waiting import until
@@ -52,6 +55,37 @@ async def test_a_source_that_does_not_answer_holds_up_no_loop(tmp_path: Path) ->
         mount.go.set()
         with pytest.raises(Invalid):
             await creating
+
+
+@pytest.mark.requirement("P-03")
+async def test_a_small_file_is_read_while_all_threads_are_taken(tmp_path: Path, desk: Toolbench) -> None:
+    workspace = await Workspace.create(EmptyWorkspace(), "dlg_1", tmp_path)
+    workspace.files.write("small", b"a line\n")
+    free = Event()
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        taken = threads.submit(free.wait, 20)
+        read = await replace(desk, files=workspace.files).call("read_file", path="small")
+        assert not taken.done()
+        free.set()
+    assert "a line" in read.for_model
+    workspace.close()
+
+
+class ChangingFiles(Files):
+    """Files that look smaller than they are, as one that is written between two system calls."""
+
+    def stat(self, path: str, *, follow: bool = True) -> Stat | None:
+        found = super().stat(path, follow=follow)
+        return found and replace(found, size=1)
+
+
+@pytest.mark.requirement("P-03")
+async def test_a_file_that_grows_while_it_is_read_is_read_in_a_thread(tmp_path: Path, desk: Toolbench) -> None:
+    (tmp_path / "log").write_bytes(b"a line\n" * 3000)
+    with ChangingFiles(tmp_path) as files:
+        read = await replace(desk, files=files).call("read_file", path="log", offset=2999)
+    assert "3000" in read.for_model
 
 
 @asynccontextmanager

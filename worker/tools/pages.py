@@ -38,7 +38,7 @@ _NUMBER_CHARS = 8
 _PIECE = 256 * 1024
 _COUNTED = 64 * 1024 * 1024
 """Bytes of a file after which the lines after the wanted ones are not counted."""
-_SEARCHED = 1024 * 1024 * 1024
+MOST_BYTES = 1024 * 1024 * 1024
 """Bytes of a file after which the search for the wanted lines ends."""
 PAGE_LINES = 2000
 PAGE_TOKENS = 31_500
@@ -108,24 +108,26 @@ class FileLines:
         self.total = self._breaks
 
 
-def read_lines(files: FileAccess, path: str, first: int, most: int, max_chars: int) -> FileLines:
+def read_lines(
+    files: FileAccess, path: str, first: int, most: int, max_chars: int, max_bytes: int = MOST_BYTES
+) -> FileLines:
     """Reads at most ``most`` lines of a text file from line ``first`` on, and none after ``max_chars`` characters.
 
-    Raises ToolError: NOT_TEXT, NOT_A_FILE, or FILE_TOO_LARGE if the first line is too far from the start of the file.
+    Raises ToolError: NOT_TEXT, NOT_A_FILE, or FILE_TOO_LARGE where the lines do not end within ``max_bytes``.
     """
     with closing_fd(files.open_fd(path)) as fd:
         try:
             found = os.fstat(fd)
             if not modes.S_ISREG(found.st_mode):
                 raise not_a_file(path, found.st_mode)
-            return _read(fd, path, found.st_size, FileLines(first, most, max_chars))
+            return _read(fd, path, found.st_size, FileLines(first, most, max_chars), max_bytes)
         except UnicodeDecodeError:
             raise not_text_error(path, "binary data", os.fstat(fd).st_size) from None
         except OSError as error:
             raise tool_error(path, error, files.mount) from None
 
 
-def _read(fd: int, path: str, size: int, content: FileLines) -> FileLines:
+def _read(fd: int, path: str, size: int, content: FileLines, max_bytes: int) -> FileLines:
     piece = os.read(fd, _PIECE)
     if (encoding := encoding_of(piece)) is None:
         raise not_text_error(path, kind_of(piece), size)
@@ -137,10 +139,10 @@ def _read(fd: int, path: str, size: int, content: FileLines) -> FileLines:
         if done > _COUNTED and content.is_full:
             content.total = None
             return content
-        if done > _SEARCHED:
+        if done > max_bytes:
             raise ToolError(
                 ErrorType.FILE_TOO_LARGE,
-                f"File too large: line {content.first} of {path} is more than {_SEARCHED} bytes after its start. "
+                f"File too large: line {content.first} of {path} is more than {max_bytes} bytes after its start. "
                 "Search it with grep, or extract the part with bash (sed -n, tail -c).",
             )
         give_way()

@@ -24,6 +24,7 @@ from .base import (
 )
 from .missing_files import file_not_found_error
 from .pages import (
+    MOST_BYTES,
     PAGE_CHARS,
     PAGE_LINES,
     FileLines,
@@ -52,6 +53,10 @@ class ReadFileParams(Params):
                 return given
 
 
+SMALL_BYTES = 16 * 1024
+"""A file of this size on a local disk is read and numbered in less time than the hand-over to a thread takes."""
+
+
 class ReadFile(Tool[ReadFileParams]):
     """Reads a text file of the workspace.
 
@@ -76,9 +81,15 @@ class ReadFile(Tool[ReadFileParams]):
 
     async def run(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
         files = ctx.reading(params.path)
+        if files.is_local and (found := files.stat(params.path)) and found.kind == "file" and found.size <= SMALL_BYTES:
+            try:
+                return self._read(files, params, SMALL_BYTES)
+            except ToolError as error:
+                if error.type is not ErrorType.FILE_TOO_LARGE:  # written or replaced at this moment
+                    raise
         return await run_short(self._read, files, params)
 
-    def _read(self, files: FileAccess, params: ReadFileParams) -> ToolResult:
+    def _read(self, files: FileAccess, params: ReadFileParams, max_bytes: int = MOST_BYTES) -> ToolResult:
         found = files.stat(params.path)
         if found is None:
             raise file_not_found_error(files, params.path)
@@ -88,7 +99,7 @@ class ReadFile(Tool[ReadFileParams]):
                 f"{params.path} is a directory. List it with list_directory, or search it with glob.",
             )
         most = params.limit if params.limit > 0 else PAGE_LINES
-        content = read_lines(files, params.path, max(1, params.offset), most, PAGE_CHARS)
+        content = read_lines(files, params.path, max(1, params.offset), most, PAGE_CHARS, max_bytes)
         return self._answer(files, params, content)
 
     def _answer(self, files: FileAccess, params: ReadFileParams, content: FileLines) -> ToolResult:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from ...shared.errors import ErrorType, ToolError
-from ...shared.libc import beneath, closing_fd, require_openat2
+from ...shared.libc import beneath, closing_fd, is_on_local_disk, require_openat2
 from ..contracts import FileAccess, FileEntry, Stat
 from ..sandbox.full_disk import FullDisk
 from ..threads import take_memory
@@ -52,6 +52,7 @@ class Files:
         self._owner = owner if os.geteuid() == 0 else None
         self._disk = FullDisk(self.root)
         self._fd = os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.is_local = is_on_local_disk(self._fd)
         self._names = (self.mount, str(self.root), os.path.realpath(self.root))
 
     def close(self) -> None:

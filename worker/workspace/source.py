@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from ...shared.errors import Invalid
-from ...shared.git import git, git_directory, read_regular, shared_state
-from ...shared.libc import closing_fd
+from ...shared.git import git, git_directory, read_regular, repository_of, shared_state
+from ...shared.libc import closing_fd, is_on_local_disk
 from ...shared.listed import OuterRules
 from ..sandbox.environment import owner
 from .removal import in_use
@@ -21,6 +22,8 @@ _NOT_COPIED = {
     **dict.fromkeys((Path("/proc"), Path("/sys")), "a virtual file system of the kernel"),
 }
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FEW_FILES, _FEW_BYTES = 8, 256 * 1024
+"""What is copied in less time than a thread takes beside a busy event loop."""
 _ORIGIN = "origin"
 _KEPT = "ignored.json"
 _MAX_CONFIG_BYTES = 1 << 20
@@ -79,6 +82,31 @@ def open_folder(folder: Path) -> Generator[int]:
     """Yields a descriptor of the directory."""
     with closing_fd(os.open(folder, _FOLDER)) as fd:
         yield fd
+
+
+def is_small(source: Path | None, folder: Path) -> bool:
+    """Whether ``folder`` does not exist yet, and all that is copied to it are few files, of one local disk to another.
+
+    That is copied without a wait: neither for git, nor for the removal of another workspace. None stands for no source.
+    """
+    if not _is_local(folder.parent) or folder.exists():
+        return False
+    if source is None:
+        return True
+    with suppress(OSError), open_folder(source) as fd, os.scandir(fd) as entries:
+        real = Path(f"/proc/self/fd/{fd}").readlink()
+        if not is_on_local_disk(fd) or is_workspace(real, folder) or repository_of(real):
+            return False
+        found = [*islice(entries, _FEW_FILES + 1)]
+        are_plain = all(each.is_file(follow_symlinks=False) and each.name != ".gitignore" for each in found)
+        return len(found) <= _FEW_FILES and are_plain and sum(each.stat().st_size for each in found) <= _FEW_BYTES
+    return False
+
+
+def _is_local(folder: Path) -> bool:
+    with suppress(OSError), open_folder(folder) as fd:
+        return is_on_local_disk(fd)
+    return False
 
 
 def write_new(folder: int, name: str, data: bytes) -> None:

@@ -40,6 +40,7 @@ from .source import (
     KeptRules,
     copy_linked_state,
     held_source,
+    is_small,
     is_workspace,
     linked_state,
     open_folder,
@@ -115,6 +116,12 @@ class Workspace:
         """
         rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore)
         wanted = Generation(root / delegation_id, attempt)
+        source = Path(spec.path) if isinstance(spec, DirectoryWorkspace) and not spec.exclude else None
+        may_be_small = restore is None and (source or isinstance(spec, EmptyWorkspace))
+        # Each system call of a thread interrupts the loop: the hundreds of a small workspace cost less on it.
+        if may_be_small and await run_short(is_small, source, wanted.folder):
+            with suppress(OSError):  # a full disk is waited for in a thread
+                return _create(cls, wanted, spec, rules, rules.stop)
         return await run_short(FullDisk(root).with_room, _create, cls, wanted, spec, rules, rules.stop)
 
     @classmethod
