@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from ...shared.wording import (
 )
 from . import completion, output
 from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
+from .review_order import is_for_review, review_key, review_reason
 from .selection import by_label_and_session, filters
 
 if TYPE_CHECKING:
@@ -364,10 +365,21 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     "--parent", metavar="ID", shell_complete=completion.delegations, help="Only those that belong to this delegation."
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="How many, at most.")
+@click.option(
+    "--for-review",
+    is_flag=True,
+    help="Only those that changed files: verified and small ones first, then by what speaks against them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
 @asynchronous
 async def list_(
-    limit: int, parent: str | None, status: str | None, labels: tuple[str, ...], session: str | None, as_json: bool
+    limit: int,
+    parent: str | None,
+    status: str | None,
+    labels: tuple[str, ...],
+    session: str | None,
+    for_review: bool,
+    as_json: bool,
 ) -> None:
     """List delegations, newest first, and what the files of finished ones take on disk."""
     from ...shared.delegation import Status
@@ -375,15 +387,23 @@ async def list_(
     async with connect(load_settings()) as service:
         chosen: dict[str, Any] = filters(labels, session) | {"status": Status(status) if status else None}
         chosen |= {"parent": await full_id(service.client, parent) if parent else None}
-        found = [delegation async for delegation in listed(service.client, limit + 1, **chosen)]
+        async with aclosing(listed(service.client, sys.maxsize if for_review else limit + 1, **chosen)) as every:
+            found: list[Delegation] = []
+            async for each in every:
+                if not for_review or (each.result and is_for_review(each.result)):
+                    found.append(each)
+                if len(found) > limit:
+                    break
         disk = await service.client.disk()
     if found[limit:]:
         del found[limit:]
         output.note(f"the newest {limit}; see more with --limit N")
+    if for_review:
+        found.sort(key=lambda each: review_key(each.result) if each.result else (0, 0))
     if as_json:
         output.json_lines(found)
         return
-    output.lines(_table(found))
+    output.lines(_table(found, for_review=for_review))
     if disk.kept_bytes:
         many, most = count(disk.delegations, "finished delegation"), output.size(disk.max_kept_bytes)
         output.line(
@@ -393,7 +413,7 @@ async def list_(
         )
 
 
-def _table(found: Sequence[Delegation]) -> list[str]:
+def _table(found: Sequence[Delegation], *, for_review: bool = False) -> list[str]:
     """Returns a line for each: for programs the whole id first, on a terminal the title, as wide as there is room."""
     from ...shared.wire import now
 
@@ -408,8 +428,9 @@ def _table(found: Sequence[Delegation]) -> list[str]:
         parent = f"↳ {short_id(item.request.parent_id)}  " if item.request.parent_id else ""
         parent += f"{waits_for(item.waits_for)}  " if item.waits_for else ""
         titles.append(parent + item.request.title)
-        rows.append((id, _status(item), _verdict(item), seconds(took), price, age))
-    lines = output.columns(rows, left=(0, 1, 2)) if rows else []
+        reason = (review_reason(item.result),) if for_review and item.result else ()
+        rows.append((id, _status(item), _verdict(item), seconds(took), price, age, *reason))
+    lines = output.columns(rows, left=(0, 1, 2, 6)) if rows else []
     if not is_terminal:
         return [f"{line}  {title}" for line, title in zip(lines, titles, strict=True)]
     room = max(MIN_TITLE, shutil.get_terminal_size().columns - max(map(len, lines), default=0) - 4)

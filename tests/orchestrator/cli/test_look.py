@@ -391,3 +391,35 @@ async def test_another_amount_is_refused_by_the_options_name(
     await finished(service, MB)
     said = await deputize("prune", option, given, DEPUTIZE_URL=url)
     assert (said.code, option in said.err, len(service.runs)) == (2, True, 1)
+
+
+REVIEWED: dict[str, tuple[dict[str, Any], str]] = {
+    "verified, small": ({"verdict": "verified", "lines": 3}, "+3 -0 in 1 file"),
+    "verified, large": ({"verdict": "verified", "lines": 40}, "+40 -0 in 1 file"),
+    "verified, denied": ({"verdict": "verified", "lines": 1, "denied": 2}, "+1 -0 in 1 file, 2 calls denied"),
+    "verified, protected": (
+        {"verdict": "verified", "lines": 2, "restored": ["test_a.py"]},
+        "+2 -0 in 1 file, 1 protected path changed",
+    ),
+    "unverified": ({"verdict": "unverified", "lines": 1}, "+1 -0 in 1 file"),
+    "refuted": ({"verdict": "refuted", "lines": 1}, "+1 -0 in 1 file"),
+}
+
+
+async def test_results_for_a_review_are_listed_by_what_speaks_against_them(url: str, service: FakeService) -> None:
+    change: dict[str, Any] = {"path": "a.py", "change": "modified"}
+    for title, (facts, _) in reversed(REVIEWED.items()):
+        id = await accepted(service, task=title)
+        change["addedLines"] = facts["lines"]
+        found = {"verdict": facts["verdict"], "restored": facts.get("restored", [])}
+        denied = facts.get("denied", 0)
+        service.finish(id, file_changes=[change], verification=found, denied_call_count=denied)
+    service.finish(await accepted(service, task="nothing changed"))
+    service.finish(await accepted(service, task="cancelled"), TerminationReason.CANCELLED, file_changes=[change])
+    await accepted(service, task="queued")
+    lines = (await called(url, "list", "--for-review")).stdout.splitlines()
+    expected = [f"{why}  {title}" for title, (_, why) in REVIEWED.items()]
+    assert [line.split(" ago  ")[1] for line in lines] == expected
+    done = await called(url, "list", "--for-review", "--json", "--limit", "2")
+    assert "the newest 2" in done.stderr
+    assert [json.loads(line)["request"]["task"] for line in done.stdout.splitlines()] == [*REVIEWED][:2]

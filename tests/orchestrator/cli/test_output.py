@@ -177,6 +177,7 @@ def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
             "--workflows",
             "--apply",
             "--no-workspace",
+            "--for-review",
             "--fail-on-denied",
         }
         assert switches - unprinted <= {part for arguments in tried for part in arguments}, name

@@ -1,0 +1,47 @@
+"""The order in which changes are worth a review: verified and small ones first, then by what speaks against them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...shared.text import count
+
+if TYPE_CHECKING:
+    from ...shared.delegation import ToolAgentResult
+
+_VERDICTS = ("verified", "passed", "improved", "unverified", "inconclusive", "refuted")
+"""From the one that proves most to the one that proves least."""
+
+
+def is_for_review(result: ToolAgentResult) -> bool:
+    """Whether the run ended with changed files, not by being cancelled."""
+    return bool(result.file_changes or result.truncated) and result.mark != "cancelled"
+
+
+def review_key(result: ToolAgentResult) -> tuple[int, int]:
+    """Returns what results are sorted by: the number of risks, an unproven verdict more than one, then the lines."""
+    weight = _VERDICTS.index(result.verification.verdict)
+    return weight + len(_risks(result)), _lines(result)
+
+
+def review_reason(result: ToolAgentResult) -> str:
+    """Returns the size of the change and what speaks against it, as `+3 -1 in 1 file, 1 claim refuted`."""
+    added = sum(change.added_lines for change in result.file_changes)
+    removed = sum(change.removed_lines for change in result.file_changes)
+    return ", ".join([f"+{added} -{removed} in {count(len(result.file_changes), 'file')}", *_risks(result)])
+
+
+def _lines(result: ToolAgentResult) -> int:
+    return sum(change.added_lines + change.removed_lines for change in result.file_changes)
+
+
+def _risks(result: ToolAgentResult) -> list[str]:
+    found = result.verification
+    counted = [
+        (len(found.restored) + len(found.released), "protected path", "changed"),
+        (len(found.suspicions), "suspicion", ""),
+        (len(result.refuted_claims), "claim", "refuted"),
+        (result.denied_call_count, "call", "denied"),
+    ]
+    risks = [f"{count(number, what)} {how}".rstrip() for number, what, how in counted if number]
+    return [*risks, *(["not all compared"] if result.truncated else [])]
