@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..shared.wording import dollars, line_of, seconds, step_line, waits_for
@@ -61,6 +61,15 @@ def _now(event: AnyEvent) -> str | None:
 
 
 @dataclass(slots=True)
+class ChildState:
+    """A delegation of a run's call, as the run's own events report it."""
+
+    title: str
+    id: str = ""
+    step: str = ""
+
+
+@dataclass(slots=True)
 class RunState:
     """The state of one delegation."""
 
@@ -75,6 +84,8 @@ class RunState:
     """Start on the monotonic clock: the service's clock may differ from ours."""
     stopped: float | None = None
     """When the connection was lost, while it is."""
+    children: dict[str, ChildState] = field(default_factory=dict[str, ChildState])
+    """Those that are under way, by the step that waits for them."""
 
     @classmethod
     def of(cls, delegation: Delegation) -> RunState:
@@ -111,6 +122,20 @@ class RunState:
                 self.turn, self.cost = event.turn, event.cost_usd
                 self.started = time.monotonic() - event.elapsed_ms / 1000
             case _:
+                self._take_child(event)
+
+    def _take_child(self, event: AnyEvent) -> None:
+        match event.type:
+            case "step_started" if event.step.type == "delegate":
+                self.children[event.step.id] = ChildState(event.step.title)
+            case "step_updated" if child := self.children.get(event.step_id):
+                child.id = str(event.metadata.get("delegationId", child.id))
+                child.step = str(event.metadata.get("step", child.step))
+            case "step_completed":
+                self.children.pop(event.step.id, None)
+            case "run_started" | "run_resumed" | "run_retried":
+                self.children.clear()  # an earlier attempt's calls have no end
+            case _:
                 pass
 
     def line(self) -> str:
@@ -141,6 +166,10 @@ class RunStates:
     @property
     def is_running(self) -> bool:
         return any(state.status == "running" for state in self.open.values())
+
+    def children_of(self, state: RunState) -> list[ChildState]:
+        """Returns its children that are under way and have no state of their own here."""
+        return [child for child in state.children.values() if child.id not in self._seen]
 
     def add(self, delegation: Delegation) -> None:
         if delegation.id not in self._seen:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import signal
 import sys
+from bisect import bisect_right
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -17,7 +19,7 @@ from rich.text import Text
 
 from ...shared.text import visible
 from ...shared.wording import SHORT_ID, cut, dollars, outcome, seconds, short_id
-from ..run_states import RunState
+from ..run_states import ChildState, RunState
 from . import output
 from .live import MAX_TITLE, EventLines, Live
 
@@ -43,7 +45,13 @@ NARROW = 100
 """Columns below which the table leaves some out."""
 OTHER_LINES = 6
 """Lines for the header, the totals, the cursor, and some of the output above."""
+CHILD = "↳ "
+"""Before the title of a child, below its parent."""
 ORDER = {"waiting": 0, "running": 1}
+
+
+Family = tuple[RunState, list[ChildState]]
+"""A row, and its children below it."""
 
 
 class Table(Live):
@@ -144,7 +152,9 @@ class Table(Live):
         with console.capture() as captured:
             if self._states.several:
                 room = max(1, console.height - OTHER_LINES - taken)
-                first = sorted(rows, key=lambda row: ORDER.get(row.status, len(ORDER)))[:room]
+                rows.sort(key=lambda row: ORDER.get(row.status, len(ORDER)))
+                families = [(row, self._states.children_of(row)) for row in rows]
+                first = _within(room, families)
                 if first:
                     console.print(_grid(first, narrow=console.width < NARROW))
                 footer = self._states.totals(len(rows) - len(first))
@@ -154,6 +164,9 @@ class Table(Live):
                     line = Text(visible(row.line()), no_wrap=True, overflow="ellipsis")
                     line.stylize(STATUS_STYLES.get(row.status, ""), 0, len(row.status))
                     console.print(line)
+                    for child in self._states.children_of(row)[: max(0, console.height - OTHER_LINES - taken)]:
+                        text = ": ".join(filter(None, (child.title, child.step)))
+                        console.print(Text(f"  {CHILD}{visible(text)}", "dim", no_wrap=True, overflow="ellipsis"))
         return captured.get().splitlines()
 
     def _prompted(self, *lines: str) -> list[str]:
@@ -172,7 +185,13 @@ class Table(Live):
         self._refresh()
 
 
-def _grid(rows: Sequence[RunState], *, narrow: bool) -> Grid:
+def _within(room: int, families: Sequence[Family]) -> Sequence[Family]:
+    """Returns the first that fit into so many lines, at least one."""
+    lines = [*accumulate(1 + len(children) for _, children in families)]
+    return families[: max(1, bisect_right(lines, room))]
+
+
+def _grid(families: Sequence[Family], *, narrow: bool) -> Grid:
     """A narrow terminal leaves out what matters least."""
     grid = Grid(box=None, pad_edge=False, expand=True)
     grid.add_column("TASK", no_wrap=True, ratio=4)
@@ -183,7 +202,7 @@ def _grid(rows: Sequence[RunState], *, narrow: bool) -> Grid:
         grid.add_column("TURN", no_wrap=True, justify="right")
     grid.add_column("TIME", no_wrap=True, justify="right", min_width=8)
     grid.add_column("COST", no_wrap=True, justify="right")
-    for row in rows:
+    for row, children in families:
         grid.add_row(
             Text(visible(row.title)),
             Text(short_id(row.id), "dim"),
@@ -193,4 +212,7 @@ def _grid(rows: Sequence[RunState], *, narrow: bool) -> Grid:
             seconds(row.elapsed()),
             dollars(row.cost),
         )
+        for child in children:
+            id = short_id(child.id) if child.id else ""
+            grid.add_row(*(Text(text, "dim") for text in (CHILD + visible(child.title), id, "", visible(child.step))))
     return grid

@@ -27,6 +27,8 @@ from deputize.shared.events import (
     RunFinished,
     RunStarted,
     StepCompleted,
+    StepStarted,
+    StepUpdated,
     Waiting,
 )
 from deputize.shared.request import DelegationRequest
@@ -82,6 +84,63 @@ async def test_what_runs_is_in_sight_and_what_finished_scrolls_away_with_its_id(
         assert sum(f" …{id[-6:]}  " in line for line in history if line.startswith(("✓", "✗"))) == 1
     assert sum(line.endswith("TURN       TIME     COST") for line in history) == 0
     assert any(line.startswith("60/60 finished, 2 failed, $") for line in history)
+
+
+def asking(number: int, status: StepStatus) -> Step:
+    fields = {"title": f"ask {number}", "tool_name": "call_subagent", "turn_index": 1, "timestamp": now()}
+    return Step.model_validate({"id": f"stp_{number}", "type": "delegate", "status": status, **fields})
+
+
+def delegate(service: FakeService, id: str, number: int, child: str, step: str) -> None:
+    """A call of a subagent begins, which executes a step."""
+    call = asking(number, StepStatus.RUNNING)
+    service.happen(id, StepStarted(step=call))
+    service.happen(id, StepUpdated(step_id=call.id, metadata={"delegationId": child, "step": step}))
+
+
+async def test_children_are_shown_below_their_parent_while_they_run(url: str, service: FakeService) -> None:
+    ids = await accepted(service, 2)
+    async with on_terminal("watch", *ids, lines=LINES, columns=120, DEPUTIZE_URL=url) as terminal:
+        await until(lambda: service.following == 2, 60)
+        for id in ids:
+            start(service, id)
+        delegate(service, ids[0], 1, "dlg_childone", "read a.py")
+        delegate(service, ids[0], 2, "dlg_childtwo", "grep \x1b[2Jb")
+        await until(lambda: "grep" in "".join(terminal.screen()), 60)
+        shown = [re.split("  +", line.strip())[:4] for line in terminal.screen() if "task 0" in line or "↳" in line]
+        assert [row[0] for row in shown] == ["task 00", "↳ ask 1", "↳ ask 2", "task 01"]
+        assert [row[1:3] for row in shown[1:3]] == [["…ildone", "read a.py"], ["…ildtwo", "grep \\x1b[2Jb"]]
+        assert last(terminal).startswith("0/2 finished, 2 running")
+        service.happen(ids[0], StepCompleted(step=asking(1, StepStatus.COMPLETED)))
+        await until(lambda: "↳ ask 1" not in "".join(terminal.screen()), 60)
+        for id in ids:
+            service.finish(id)
+        await terminal.ended()
+
+
+async def test_a_child_that_is_followed_itself_has_one_row(url: str, service: FakeService) -> None:
+    parent, child = await accepted(service, 2)
+    async with on_terminal("watch", parent, child, lines=LINES, DEPUTIZE_URL=url) as terminal:
+        await until(lambda: service.following == 2, 60)
+        start(service, parent)
+        delegate(service, parent, 1, child, "read a.py")
+        delegate(service, parent, 2, "dlg_other", "read b.py")
+        await until(lambda: "↳ ask 2" in "".join(terminal.screen()), 60)
+        assert "↳ ask 1" not in "".join(terminal.screen())
+        for id in (parent, child):
+            service.finish(id)
+        await terminal.ended()
+
+
+async def test_the_only_run_has_its_children_below_its_line(url: str, service: FakeService) -> None:
+    (id,) = await accepted(service, 1)
+    async with on_terminal("watch", id, lines=LINES, DEPUTIZE_URL=url) as terminal:
+        await until(lambda: service.following == 1, 60)
+        start(service, id)
+        delegate(service, id, 1, "dlg_one", "read a.py")
+        await until(lambda: "  ↳ ask 1: read a.py" in terminal.screen(), 60)
+        service.finish(id)
+        await terminal.ended()
 
 
 def totals(*ends: dict[str, Any]) -> str:
