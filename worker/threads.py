@@ -320,6 +320,7 @@ async def _to_the_end(
         for event in [stopped, *(each for each in (*args, *kwargs.values()) if isinstance(each, Event))]:
             event.set()
         await asyncio.wait({doing})
+        doing.exception()  # expected, as it was stopped: asyncio would log it otherwise
         raise
 
 

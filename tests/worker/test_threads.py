@@ -6,6 +6,7 @@ Regular expressions have a time limit, of their own thread.
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import os
 import time
@@ -76,6 +77,14 @@ async def test_a_cancelled_caller_waits_until_the_work_is_over(failing: bool) ->
     with pytest.raises(asyncio.CancelledError):
         await caller
     assert done.is_set()
+
+
+def test_asyncio_logs_nothing_of_work_that_failed_after_its_caller_was_cancelled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asyncio.run(test_a_cancelled_caller_waits_until_the_work_is_over(failing=True))
+    gc.collect()
+    assert caplog.messages == []
 
 
 async def test_an_event_among_the_arguments_is_set_when_the_caller_is_cancelled() -> None:
