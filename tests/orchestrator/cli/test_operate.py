@@ -290,7 +290,7 @@ async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> Non
 @pytest.mark.system
 async def test_a_detached_start_that_fails_reports_the_reason_and_leaves_nothing(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_SANDBOX": "required", "PATH": "/nonexistent"}
-    done = await deputize("up", "--detach", "--port", "1", DEPUTIZE_POLICY=str(tmp_path / "none.toml"), **here)
+    done = await deputize("up", "--detach", "--port", "0", DEPUTIZE_POLICY=str(tmp_path / "none.toml"), **here)
     assert done.code == 3
     assert "none.toml" in done.err
     assert (await deputize("stop", **here)).err.endswith("no service runs on this machine\n")
