@@ -27,7 +27,7 @@ from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.queue import Ticket, create_app, send_tickets
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits, MergeRequest
-from ..shared.request_rules import with_agent
+from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
 from ..shared.runs.cost import CostReport, check_group, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
@@ -216,7 +216,7 @@ class Delegations(Service):
 
         Without ``starts`` the caller cancels them before a janitor sends tickets, so no cap on spending holds.
         """
-        asked, requests = requests, [with_agent(request, self._settings.agents) for request in requests]
+        asked, requests = requests, [filled_in(request, self._settings) for request in requests]
         tools = await self._fleet.tools() if any(request.tools for request in requests) else []
         # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
         await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)

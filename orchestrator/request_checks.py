@@ -13,7 +13,7 @@ from ..shared.facts import CommandCheck
 from ..shared.fleet import MCP, ToolCard
 from ..shared.patch_format import parse_patch
 from ..shared.request import ArchiveWorkspace, DelegationRequest, DirectoryWorkspace
-from ..shared.request_rules import check_sizes, foreign_script, misspelt_model, unknown_agent
+from ..shared.request_rules import check_sizes, foreign_script, misspelt_model, no_effort, unknown_agent
 from ..shared.runs.cost import fields_of_records
 from ..shared.runs.record import not_found
 from ..shared.settings import Settings
@@ -91,6 +91,8 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
     _check_commands(request, settings)
     if reason := foreign_script(request.model, settings) or misspelt_model(request.model, settings):
         raise Invalid.at("/model", reason)
+    if reason := no_effort(request, settings):
+        raise Invalid.at("/effort", reason)
     if isinstance(request.workspace, DirectoryWorkspace) and not request.merges:
         _check_directory(Path(request.workspace.path), settings)
     if isinstance(request.workspace, ArchiveWorkspace) and not (request.builds_on or request.merges):  # has files

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 from pydantic_core import to_json
 
 from .facts import Glob, SuspicionKind, VerifyItem, VerifyItems
-from .request_options import OPTIONS, ApprovalMode, Require, ToolCallStyle
+from .request_options import OPTIONS, ApprovalMode, Effort, Require, ToolCallStyle
 from .text import plain_number, shortened
 from .webhooks import Webhook
 from .wire import Request
@@ -232,6 +232,7 @@ class RequestFields(TypedDict, total=False):
     system_prompt: str | None
     approval_mode: ApprovalMode | Literal["ask", "sandboxed", "auto", "readOnly"]
     model: str | None
+    effort: Effort | None
     tool_call_style: Literal["native", "xml"]
     workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
     deliver: Deliver | Mapping[str, Any] | None
@@ -284,11 +285,12 @@ class DelegationRequest(Request):
     """Who the worker is and how it works; what it must know of its workspace and tools follows it."""
     approval_mode: ApprovalMode = ApprovalMode.SANDBOXED
     """What happens to calls that need approval: sandboxed allows what stays in the sandbox, auto everything, readOnly
-    nothing that changes something, ask asks.
-    """
+    nothing that changes something, ask asks."""
     model: Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)] | None = None
     """A name that the model's endpoint knows, or that of a table ``models`` of the service's settings. Null is the
     configured one."""
+    effort: Effort | None = Field(default=None, exclude_if=lambda effort: effort is None)
+    """How much the model thinks and writes. Null: that of its table ``models``, else the model's own default."""
     tool_call_style: ToolCallStyle = "native"
     """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()

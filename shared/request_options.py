@@ -18,6 +18,7 @@ class ApprovalMode(StrEnum):
 
 
 ToolCallStyle = Literal["native", "xml"]
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Require = Literal["passed", "verified", "improved"]
 """Which verdict makes a run with checks a success; ``SUFFICIENT`` in ``facts.py`` has those that each accepts."""
 Kind = Literal["word", "text", "names", "labels", "checks", "globs", "after", "retry", "whole", "number", "json"]
@@ -77,6 +78,7 @@ OPTIONS = {
         choices=tuple(mode.value for mode in ApprovalMode),
     ),
     "model": Option("--model", "M", "Another model than the configured one.", "Agent"),
+    "effort": Option("--effort", None, "How much the model thinks and writes.", "Agent", choices=get_args(Effort)),
     "limits/maxTurns": Option("--max-turns", "N", "Replies of the model, at most.", "Limits", "whole", least=1),
     "limits/maxToolCalls": Option("--max-tool-calls", "N", "Tool calls, at most.", "Limits", "whole", least=0),
     "limits/timeoutSeconds": Option("--timeout", "S", "Seconds of work, at most.", "Limits", "number", above=0),

@@ -21,7 +21,7 @@ def with_agent(request: DelegationRequest, agents: Mapping[str, AgentSettings]) 
         return request
     fills: dict[str, Any] = {
         name: getattr(agent, name)
-        for name in ("system_prompt", "model", "tools")
+        for name in ("system_prompt", "model", "effort", "tools")
         if getattr(request, name) is None and getattr(agent, name) is not None
     }
     if agent.approval_mode and "approval_mode" not in request.model_fields_set:
@@ -105,3 +105,30 @@ def foreign_script(model: str | None, settings: Settings) -> str | None:
     except (OSError, ValueError, RuntimeError):  # not a path, or a symbolic link to itself
         pass
     return "a request may not name a script; the operator's settings do, by DEPUTIZE_MODEL or DEPUTIZE_SCRIPTS"
+
+
+def with_effort(request: DelegationRequest, settings: Settings) -> DelegationRequest:
+    """Returns the request with the effort of its model's table, where it has none itself."""
+    effort = request.effort or settings.table_of(request.model).effort
+    return request.model_copy(update={"effort": effort}) if effort and not request.merges else request
+
+
+def filled_in(request: DelegationRequest, settings: Settings) -> DelegationRequest:
+    """Returns the request with what the settings of its agent and of its model fill in."""
+    return with_effort(with_agent(request, settings.agents), settings)
+
+
+def no_effort(request: DelegationRequest, settings: Settings) -> str | None:
+    """Returns why the model of a request takes no effort; None where it may, or where none is asked for.
+
+    Of all others the endpoint decides: which names have one changes with each release.
+    """
+    if request.effort is None:
+        return None
+    name, table = request.model or settings.model, settings.table_of(request.model)
+    advice = "leave effort out, or name another model"
+    if "effort" in table.lacks:
+        return f"the model {name} takes none, as `lacks` of its table states; {advice}"
+    if name not in settings.models and (name == "scripted" or name.startswith(PREFIX)):
+        return f"the model {name} is a script and takes none; {advice}"
+    return None

@@ -78,7 +78,7 @@ def transcript(envelopes: Iterable[Envelope], upstreams: Sequence[Delegation] = 
 
 
 def _task(request: DelegationRequest) -> Iterator[str]:
-    yield "━━ task"
+    yield f"━━ task, with effort {request.effort}" if request.effort else "━━ task"
     yield from _indented(request.task.strip())
     for name, text in (("context", request.context), ("expected outcome", request.expected_outcome)):
         if text.strip():
@@ -330,7 +330,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         retried = f"retry of   {request.retry_of} from turn {request.from_turn}"
         what = retried if request.from_turn else f"continues  {request.continues}"
         lines.append(f"{what}; changes are counted from the start of the conversation")
-    lines += map(_child, children)
+    lines += [*([f"effort     {request.effort}"] if request.effort else []), *map(_child, children)]
     if delegation.worker:
         lines.append(f"worker     {delegation.worker}, attempt {delegation.attempt}")
     lines += [f"waits for  {other}" for other in (*delegation.waits_for, *delegation.pending_permissions)]

@@ -28,6 +28,7 @@ from pydantic import (
 
 from ..log import Format
 from ..request import ApprovalMode, Limits
+from ..request_options import Effort
 from ..webhooks import Webhook, parsed_secret, wrong_url
 from .models import ModelPrice, ModelSettings, check_name
 from .sandbox import SandboxSettings, sandbox_table
@@ -129,6 +130,7 @@ class AgentSettings(_Table):
     system_prompt: str | None = None
     """Who it is and how it works. What every worker must know (workspace, sandbox, report) follows it."""
     model: str | None = None
+    effort: Effort | None = None
     tools: list[str] | None = None
     limits: Annotated[dict[str, Any], AfterValidator(_some_limits)] = {}
     approval_mode: ApprovalMode | None = None

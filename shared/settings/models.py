@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from ..errors import Misconfigured
+from ..request_options import Effort
 from ..text import did_you_mean
 
 Platform = Literal["anthropic", "aws", "bedrock", "google-cloud", "foundry"]
-Lack = Literal["cache_control", "thinking", "images", "count_tokens"]
+Lack = Literal["cache_control", "thinking", "effort", "images", "count_tokens"]
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _KEY_ADVICE = (
     "names the place of the key: a variable in upper case (MY_GATEWAY_KEY), or a file by its absolute path "
@@ -56,6 +57,8 @@ class ModelSettings(BaseModel):
     """Tokens, replies included."""
     max_output: int | None = Field(default=None, ge=256)
     """The longest reply that is asked for, in tokens. Unset: ``max_output_tokens``."""
+    effort: Effort | None = None
+    """That of requests which ask for none. Unset: the model's own default."""
     price: ModelPrice | None = None
     """Unset: that of ``prices`` or of the provider's list by the model's name, else the cost is unknown."""
     lacks: list[Lack] = []
@@ -106,6 +109,8 @@ class ModelSettings(BaseModel):
             raise ValueError("google-cloud has no key: its credentials are Google's Application Default Credentials")
         if self.context_window and self.max_output and self.max_output >= self.context_window:
             raise ValueError("max_output must be less than context_window, which contains prompt and reply")
+        if self.effort and "effort" in self.lacks:
+            raise ValueError("effort is set, and `lacks` states that the model takes none: remove one of them")
         return self
 
     @property

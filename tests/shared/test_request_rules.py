@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from deputize.shared.errors import TooLarge
+from deputize.shared.errors import Misconfigured, TooLarge
 from deputize.shared.facts import CommandCheck
 from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest, DirectoryWorkspace
-from deputize.shared.request_rules import check_sizes, foreign_script
+from deputize.shared.request_rules import check_sizes, foreign_script, no_effort, with_effort
 from deputize.shared.settings import Settings
 
 
@@ -65,3 +65,51 @@ def test_a_relative_directory_begins_where_the_caller_is() -> None:
 def test_a_check_may_be_the_command_itself(given: Any) -> None:
     request = DelegationRequest.model_validate({"task": "t", "verify": given})
     assert [check.to_dict() for check in request.verify] == [CommandCheck(kind="command", run="make test").to_dict()]
+
+
+def test_a_request_has_the_effort_of_its_models_table_unless_it_has_one_itself() -> None:
+    """Issue 39, point 2."""
+    settings = Settings.load(environ={}, model="house", models={"house": {"effort": "low"}, "other": {}})
+    asked: list[dict[str, Any]] = [
+        {},
+        {"model": "house"},
+        {"effort": "max"},
+        {"model": "other"},
+        {"merges": ["dlg_a", "dlg_b"]},
+    ]
+    efforts = [with_effort(DelegationRequest(task="t", **each), settings).effort for each in asked]
+    assert efforts == ["low", "low", "max", None, None]
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("plain", "as `lacks` of its table states"),
+        ("scripted", "is a script"),
+        ("scripted:/opt/one.yaml", "is a script"),
+        ("house", None),
+        ("claude-opus-5-5", None),
+    ],
+)
+def test_an_effort_for_a_model_that_takes_none_is_refused_with_the_reason(model: str, reason: str | None) -> None:
+    """Issue 39, point 2."""
+    tables = {"plain": {"lacks": ["effort"]}, "house": {"model": "m"}}
+    settings = Settings.load(environ={}, models=tables)
+    refused = no_effort(DelegationRequest(task="t", model=model, effort="high"), settings)
+    assert (refused is None) if reason is None else (reason in str(refused))
+    assert no_effort(DelegationRequest(task="t", model=model), settings) is None
+
+
+@pytest.mark.parametrize("word", ["", "High", "highest", "none", "minimal", " low", 3, True, ["low"]])
+def test_an_unknown_effort_is_refused_with_those_there_are(word: Any) -> None:
+    """Issue 39, point 2."""
+    with pytest.raises(ValidationError, match="'low', 'medium', 'high', 'xhigh' or 'max'"):
+        DelegationRequest(task="t", effort=word)
+    with pytest.raises(Misconfigured):
+        Settings.load(environ={}, models={"house": {"effort": word}})
+
+
+def test_a_table_with_an_effort_that_its_model_lacks_is_refused() -> None:
+    """Issue 39, point 2."""
+    with pytest.raises(Misconfigured, match="remove one of them"):
+        Settings.load(environ={}, models={"house": {"effort": "low", "lacks": ["effort"]}})

@@ -32,6 +32,7 @@ REQUEST = DelegationRequest.model_validate(
         "systemPrompt": "You review prices.",
         "approvalMode": "readOnly",
         "model": "claude-sonnet-5-5",
+        "effort": "high",
         "toolCallStyle": "xml",
         "workspace": {"kind": "directory", "path": "/srv/shop", "ignored": False},
         "outputSchema": {"type": "object", "properties": {"fixed": {"type": "boolean"}}},

@@ -97,6 +97,33 @@ def test_ten_thousand_children_are_never_wider_than_their_parents() -> None:
 MODES_BY_RIGHTS = {ApprovalMode.READ_ONLY: 0, ApprovalMode.ASK: 1, ApprovalMode.SANDBOXED: 2, ApprovalMode.AUTO: 3}
 
 
+EFFORTS: list[tuple[dict[str, Any], dict[str, Any], str | None]] = [
+    ({"effort": "high"}, {}, "high"),
+    ({"effort": "high"}, {"effort": "low"}, "low"),
+    ({"effort": "high"}, {"agent": "careful"}, "max"),
+    ({"effort": "high"}, {"agent": "careful", "effort": "low"}, "low"),
+    ({"effort": "high"}, {"model": "house"}, "medium"),
+    ({"effort": "high"}, {"model": "other"}, None),
+    ({"effort": "high", "model": "other"}, {"model": "other"}, "high"),
+    ({"model": "other"}, {}, None),
+]
+"""Of the parent, of the call, and what the child gets."""
+
+
+@pytest.mark.parametrize(("parent", "asked", "effort"), EFFORTS)
+def test_a_child_has_its_own_effort_or_its_models_or_that_of_a_parent_with_the_same_model(
+    parent: dict[str, Any], asked: dict[str, Any], effort: str | None
+) -> None:
+    """Issue 39, point 2."""
+    settings = Settings.load(environ={}, models={"house": {"effort": "medium"}, "other": {}})
+    settings = settings.model_copy(update={"agents": {"careful": AgentSettings(effort="max")}})
+    claim = claim_of(DelegationRequest(task="x", **parent), 0)
+    child = Inheritance(claim, settings, {}, Path("/nonexistent")).request(
+        DelegationRequest(task="y", **asked), "key", copy=False
+    )
+    assert child.effort == effort
+
+
 FREE = """
 [[rule]]
 name = "free"

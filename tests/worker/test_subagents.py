@@ -122,6 +122,8 @@ async def test_why_a_child_ended_is_the_kind_of_the_error(
         ({"task": "child", "tools": ["read_file", "fly"]}, "tools: 'fly' is not a tool of this run"),
         ({"task": "child", "tools": ["bash"]}, "There are read_file, call_subagent."),
         ({"task": "child", "max_turns": 0}, "max_turns"),
+        ({"task": "child", "effort": "huge"}, "effort"),
+        ({"task": "child", "effort": "low"}, "effort: the model scripted"),
         ({"task": "child", "workspace": "mine"}, "workspace"),
         ({"task": "child", "context": "x" * 1_100_000}, "no subagent was started: task and context are"),
     ],

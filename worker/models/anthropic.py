@@ -66,11 +66,13 @@ class AnthropicModel:
         cache_diagnostics: bool | None = None,
         lacks: Collection[str] = (),
         window: int | None = None,
+        effort: str | None = None,
     ) -> None:
         self.name = name
         self._known_name = _OF_BEDROCK.sub("", name)
         self._lacks = lacks
         self._window = window
+        self._effort = effort
         self._prices = prices or {}
         self._cache_diagnostics = cache_diagnostics
         self._most_output = sys.maxsize
@@ -80,7 +82,7 @@ class AnthropicModel:
         self.endpoint_id = self._credentials.digest(name)
 
     @classmethod
-    def open(cls, name: str, settings: Settings) -> Self:
+    def open(cls, name: str, settings: Settings, effort: str | None = None) -> Self:
         """Returns the model of that table, or of that name at the configured endpoint.
 
         The first call blocks; run it in a thread. Raises Misconfigured for a table that cannot be used.
@@ -100,6 +102,7 @@ class AnthropicModel:
             cache_diagnostics=settings.cache_diagnostics,
             lacks=table.lacks,
             window=table.context_window or settings.context_tokens,
+            effort=effort,
         )
 
     def price(self) -> Price | None:
@@ -221,6 +224,10 @@ class AnthropicModel:
             lack = "thinking"
         if lack:
             return f'Set lacks = ["{lack}"] in {table}: runs then do without it (deputize doctor --model finds it).'
+        if self._effort and re.search("output_config|effort", reason):
+            return (
+                f'Leave effort out, or ask for another one. With lacks = ["effort"] in {table} it is refused at once.'
+            )
         if "diagnostics" in reason and b'"diagnostics"' in body:
             return "Set DEPUTIZE_CACHE_DIAGNOSTICS=false: runs then do without it."
         return f"Check {HEADERS}: it has the header." if "beta" in reason and self._credentials.get(HEADERS) else ""
@@ -232,6 +239,8 @@ class AnthropicModel:
         options = b"" if prompt.allow_tools or not prompt.tools else b'"tool_choice":{"type":"none"},'
         if forced:
             options = b'"tool_choice":{"type":"tool","name":%b},' % json.dumps(forced).encode()
+        if self._effort and not (forced and self.thinks):  # not every effort is allowed where thinking is disabled
+            options += b'"output_config":{"effort":"%b"},' % self._effort.encode()
         if diagnosed:
             previous = json.dumps(prompt.previous_reply).encode()
             options += b'"diagnostics":{"previous_message_id":%b},' % previous

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.request import ApprovalMode, DelegationRequest, DirectoryWorkspace, EmptyWorkspace
-from ...shared.request_rules import unknown_agent, with_agent
+from ...shared.request_options import Effort
+from ...shared.request_rules import no_effort, unknown_agent, with_agent, with_effort
 from ...shared.runs.record import Claim
 from ...shared.settings import Settings
 from ..tools.base import AnyTool
@@ -43,6 +44,7 @@ class Inheritance:
             "message_id": mine.message_id,
             "approval_mode": min(modes, key=_STRICTEST_FIRST.index),
             "model": request.model or mine.model,
+            "effort": self._effort(request),
             "tool_call_style": mine.tool_call_style,
             "priority": mine.priority,
             "labels": mine.labels | request.labels,
@@ -52,6 +54,14 @@ class Inheritance:
             "workspace": here if copy else EmptyWorkspace(),
         }
         return request.model_copy(update=inherited)
+
+    def _effort(self, request: DelegationRequest) -> Effort | None:
+        """Returns the child's own effort, else its model's, else this run's where both have the same model."""
+        mine = self.claim.request
+        asked = with_effort(request.model_copy(update={"model": request.model or mine.model}), self.settings)
+        if reason := no_effort(asked, self.settings):
+            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"effort: {reason}")
+        return asked.effort or (mine.effort if asked.model == mine.model else None)
 
     def _tools_of_agent(self, patterns: Sequence[str]) -> list[str]:
         """Returns those tools of the agent that this run has itself; a child never has more."""

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from ...shared.delegation import ToolAgentResult
 from ...shared.errors import ErrorType, ToolError
-from ...shared.request import DelegationRequest, Limits
+from ...shared.request import DelegationRequest, Effort, Limits
 from ...shared.settings import Settings
 from ...shared.text import clip
 from ..threads import run_in_thread
@@ -88,10 +88,9 @@ class CallSubagentParams(Params):
     task: str = Field(description="What is to be done, complete in itself: the subagent sees nothing else of yours.")
     context: str = Field(default="", description="What it must know for that: facts, decisions, contents of files.")
     expected_outcome: str = Field(default="", description="What it is to bring back, and in which form.")
-    name: str = Field(
-        default="", max_length=64, pattern=r"^(\w[\w .-]*)?$", description="A name for people who watch; no more."
-    )
+    name: str = Field(default="", max_length=64, pattern=r"^(\w[\w .-]*)?$", description="A name for people to read.")
     agent: str | None = Field(default=None, max_length=64, description="A named agent that does it, of the list above.")
+    effort: Effort | None = Field(default=None, description="How much its model thinks. Not given: as much as yours.")
     tools: list[str] | None = Field(
         default=None, description="The names of the tools it gets, of yours. Not given: all but call_subagent."
     )
@@ -119,6 +118,7 @@ class CallSubagentParams(Params):
             context=self.context,
             expected_outcome=self.expected_outcome,
             agent=self.agent,
+            effort=self.effort,
             tools=self.tools,
             limits=Limits(**asked),
             labels={LABEL: self.name} if self.name else {},

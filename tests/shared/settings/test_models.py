@@ -127,7 +127,10 @@ WRONG: dict[str, tuple[str, str]] = {
     "context_window = 10": ("models/x/context_window", "greater than or equal to 1000"),
     "max_output = 1": ("models/x/max_output", "greater than or equal to 256"),
     "context_window = 8000\nmax_output = 8000": ("models/x", "max_output must be less than context_window"),
-    'lacks = ["images", "tools"]': ("models/x/lacks/1", "'cache_control', 'thinking', 'images' or 'count_tokens'"),
+    'lacks = ["images", "tools"]': (
+        "models/x/lacks/1",
+        "'cache_control', 'thinking', 'effort', 'images' or 'count_tokens'",
+    ),
     "price = {input = 1}": ("models/x/price/output", "Field required"),
     "context_windw = 9000": ("models/x/context_windw", "did you mean 'context_window'?"),
 }
