@@ -11,6 +11,7 @@ from ..shared.delegation import Delegation, ToolAgentResult, shortfall_of
 from ..shared.errors import Conflict, Invalid, RepositoryFailed, Unavailable
 from ..shared.facts import GitFacts
 from ..shared.git.delivery import SECONDS, Delivery
+from ..shared.git.evidence import evidence_of
 from ..shared.git.github import api_host
 from ..shared.git.own import Patience
 from ..shared.git.remote import check_branch, check_ref, check_url
@@ -84,7 +85,10 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
         )
     missing, restored = result.left_out if result.truncated else [], result.verification.restored
     changes = result.file_changes
-    delivery = Delivery(delegation.id, delegation.request, wanted, begun.base, patch, missing, restored, changes)
+    evidence = evidence_of(result, changes, SecretMask(settings.secrets).text) if wanted.pull_request else ""
+    delivery = Delivery(
+        delegation.id, delegation.request, wanted, begun.base, patch, missing, restored, changes, evidence
+    )
     try:
         if begun.commit:
             git = await asyncio.to_thread(delivery.with_pull_request, settings, begun, Patience(seconds=SECONDS))

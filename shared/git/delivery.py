@@ -26,6 +26,7 @@ from ..text import clip, visible
 from ..wording import put_back
 from .clones import Clone, Wanted, clone_of
 from .command import RECEIVE_PACK, UPLOAD_PACK
+from .evidence import MAX_BODY
 from .github import pull_request
 from .hosted import run_by_hosts
 from .own import OwnRepository, Patience
@@ -61,6 +62,8 @@ class Delivery:
     """Paths that the checks put back: they are delivered only where that is asked for."""
     changes: Sequence[FileChange] = ()
     """The first sentences are about those that are not in the patch, in their order."""
+    evidence: str = ""
+    """Markdown below the body of a pull request: what the worker found."""
 
     @property
     def withheld(self) -> list[str]:
@@ -145,13 +148,21 @@ class Delivery:
             return facts
         assert isinstance(spec, GitWorkspace)
         assert facts.branch
-        if found := self._workflows:
-            listed = "".join(f"\n- `{visible(path)}`" for path in found)
-            warning = f"**A git host may execute these changed files:**\n{clip(listed, _MAX_LISTED)}\n\n"
-            asked = asked.model_copy(update={"body": warning + asked.body})
+        asked = asked.model_copy(update={"body": self._body(asked.body)})
         remote, title = remote_of(spec.url, settings), self.request.title
         url = pull_request(settings, remote, facts.branch, spec.ref, asked, title, patience)
         return facts.model_copy(update={"pull_request_url": url})
+
+    def _body(self, given: str) -> str:
+        """Returns the body of the pull request; the caller's part of it is cut where a host would refuse the whole."""
+        warning = ""
+        if found := self._workflows:
+            listed = "".join(f"\n- `{visible(path)}`" for path in found)
+            warning = f"**A git host may execute these changed files:**\n{clip(listed, _MAX_LISTED)}\n\n"
+        if not self.evidence:
+            return warning + given
+        room = MAX_BODY - len(warning) - len(self.evidence) - 2
+        return f"{warning}{clip(given, room)}\n\n{self.evidence}".lstrip("\n")
 
     def _commit(self, own: OwnRepository, author: str) -> str | None:
         """Returns the commit; None where nothing differs from the base."""

@@ -358,6 +358,7 @@ async def test_a_branch_without_its_pull_request_is_a_fact_and_gets_it_afterward
             async with opened(bench.settings) as service:
                 done = await service.deliver(result.delegation_id, Deliver(pull_request=PullRequest(title="U")))
                 again = await service.deliver(result.delegation_id, Deliver(pull_request=PullRequest(title="V")))
+            await run(bench, tmp_path, url, APPEND, deliver={"branch": "two", "pullRequest": {"body": "Mine."}})
     assert result.git is not None
     assert (result.git.branch, result.git.pull_request_url) == ("one", None)
     assert result.git.commit == git(server.root / "o/r.git", "rev-parse", "one")
@@ -365,7 +366,9 @@ async def test_a_branch_without_its_pull_request_is_a_fact_and_gets_it_afterward
     made = result.git.model_copy(update={"pull_request_url": "https://github.example/o/r/pull/1"})
     assert done.result is not None
     assert (done.result.git, again) == (made, done)
-    assert [(each["head"], each["title"]) for each in api.pulls] == [("one", "U")]
+    assert [(each["head"], each["title"]) for each in api.pulls[:1]] == [("one", "U")]
+    by_service, by_worker = (each["body"] for each in api.pulls)
+    assert (by_worker[:19], by_service[:11]) == ("Mine.\n\n## Evidence\n", "## Evidence")
 
 
 async def test_what_the_worker_delivered_is_the_same_commit_afterwards(

@@ -156,6 +156,15 @@ def test_a_pull_request_lists_what_a_git_host_executes(
     assert made["body"] == "**A git host may execute these changed files:**\n\n- `.gitlab-ci.yml`\n\nMine."
 
 
+def test_evidence_follows_the_callers_body_which_is_cut_for_it(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    for number, given in enumerate(["", "Mine.", "x" * 60_000]):
+        deliver(hub, replace(asked_of(server, source, "main", body=given), evidence="## Evidence\n" + "y" * 30_000))
+        body = api.pulls[number]["body"]
+        assert (body.endswith("\n" + "y" * 30_000), body[:1], len(body) <= 65_000) == (True, (given or "#")[0], True)
+
+
 def test_another_pull_request_is_not_taken_for_that_of_the_branch(
     server: GitServer, source: Path, hub: Settings, api: GithubApi
 ) -> None:

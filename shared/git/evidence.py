@@ -1,0 +1,93 @@
+"""What the body of a pull request states about a run: the worker's findings, and below a line the model's summary.
+
+Commands, paths and the summary are a stranger's words. The body is rendered as Markdown, and a squash makes a commit
+message of it as it is. So every character that means something to either is written as a reference to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from ..delegation import ToolAgentResult
+from ..facts import Check, FileChange
+from ..text import clip, count, visible, visible_block
+
+MAX_BODY = 65_000
+"""Characters; GitHub refuses a body of more than 65,536."""
+_MAX_NAME = 200
+_MAX_LINE = 1000
+_MAX_SECTION = 8_000
+_BREAK = "\u200b"
+_PLAIN = re.compile(r"[^\w ./,-]|_|^-")
+_REFERENCE = re.compile(r"@|#|:(?=//)|\b(?:gh|[a-z][a-z0-9]+)(?=-\d)|\bwww(?=\.)", re.IGNORECASE)
+
+
+def evidence_of(result: ToolAgentResult, changes: Sequence[FileChange], mask: Callable[[str], str]) -> str:
+    """Returns Markdown about a result and its changes. ``mask`` hides secrets in the words of strangers."""
+    found, cost = result.verification, result.usage.cost_usd
+    verdict = f"**Verdict: {found.verdict}**"
+    if found.why and not any(map(_is_hidden, found.checks)):  # it may name their commands
+        verdict += f": {_code(mask(found.why), _MAX_LINE)}"
+    facts = [
+        count(result.turn_count, "turn"),
+        count(result.tool_call_count, "tool call"),
+        f"{result.denied_call_count} denied",
+        "cost not known" if cost is None else f"{cost:.4f} USD",
+    ]
+    sections = [
+        "## Evidence\n\nThe worker found this, not the model.",
+        verdict,
+        _listed("| check | outcome | base | candidate | canary |\n|---|---|---|---|---|", _rows(found.checks, mask)),
+        _listed("Protected files that the checks put back:\n", (f"- {_code(mask(path))}" for path in found.restored)),
+        _listed("Changed files:\n", (_line_of(change, mask) for change in changes)),
+        f"{', '.join(facts)}. Delegation {result.delegation_id}.",
+    ]
+    if result.summary.strip():
+        sections += ["---", "The model's summary, which nothing has checked:", _quoted(mask(result.summary))]
+    return "\n\n".join(filter(None, sections))
+
+
+def _rows(checks: Sequence[Check], mask: Callable[[str], str]) -> Iterable[str]:
+    for number, check in enumerate(checks, 1):
+        line = check.item.get("run")
+        label = _code(mask(str(line))) if line and not _is_hidden(check) else f"check {number}"
+        grounds = " | ".join(state or "" for state in (check.base, check.candidate, check.canary))
+        yield f"| {label} | {check.outcome} | {grounds} |"
+
+
+def _is_hidden(check: Check) -> bool:
+    hidden = check.item.get("hidden")
+    return bool(check.item.get("files")) if hidden is None else bool(hidden)
+
+
+def _line_of(change: FileChange, mask: Callable[[str], str]) -> str:
+    return f"- {_code(mask(change.path))} {change.change}, +{change.added_lines} -{change.removed_lines}"
+
+
+def _listed(head: str, lines: Iterable[str]) -> str:
+    """Returns the lines below their head as far as there is room, and how many are left out; "" without any."""
+    every = [*lines]
+    kept, size = 0, 0
+    while kept < len(every) and (size := size + len(every[kept]) + 1) <= _MAX_SECTION:
+        kept += 1
+    if not every:
+        return ""
+    more = f"\n\n{len(every) - kept} more: not listed." if kept < len(every) else ""
+    return "\n".join([head, *every[:kept]]) + more
+
+
+def _code(text: str, most: int = _MAX_NAME) -> str:
+    return f"<code>{_escaped(clip(visible(clip(text, most)), most))}</code>"
+
+
+def _quoted(text: str) -> str:
+    shown = visible_block(clip(text, _MAX_SECTION)).strip()
+    lines = [f"> {_escaped(clip(line.strip(), _MAX_LINE))}  " for line in shown.split("\n")]
+    return _listed("", lines).lstrip("\n")
+
+
+def _escaped(text: str) -> str:
+    """Returns words that neither Markdown, a git host nor a reader of commit messages takes for more than words."""
+    broken = _REFERENCE.sub(lambda found: found[0] + _BREAK, text)
+    return _PLAIN.sub(lambda found: found[0] if found[0] == _BREAK else f"&#x{ord(found[0]):x};", broken)
