@@ -102,6 +102,8 @@ async def test_a_run_reports_what_stays_behind_and_show_names_it(
     [
         (2, ["a/__pycache__/b.cpython-311.pyc", "__pycache__/c.pyc"], ""),
         (3, [".pytest_cache/v/x", ".mypy_cache/3.11/y.json", "src/p.egg-info/PKG-INFO"], ""),
+        (2, ["a/__pycache__/x.nbi", "__pycache__/y.nbc"], ""),
+        (5, ["node_modules/a.js", "a/.tox/x", ".nox/x", ".hypothesis/x", ".eggs/x"], ""),
         (2, [".ruff_cache/0/x", "report.csv"], "1 new file that .gitignore names: report.csv"),
         (5000, ["out/1.bin", "old.pyo"], "4999 new files that .gitignore names: out/1.bin, …"),
         (1, ["my__pycache__.txt"], "1 new file that .gitignore names: my__pycache__.txt"),
