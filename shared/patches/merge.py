@@ -113,15 +113,17 @@ class MergePlan:
 
     def _compare(self, sources: Set[str | None]) -> None:
         """Leaves out what is here already, and names what only an earlier patch changed; ``sources`` are renamed."""
-        for path, state in list(self._states.items()):
-            planned = next((each for each in self.applied if each.path == path), None)
-            if self.directory.read(path) == state:
-                del self._states[path]
-                if planned:
-                    self.applied.remove(planned)
-                    self.already.append(path)
-            elif planned is None and path not in sources:
-                self.applied.append(Planned("deleted" if state is None else "modified", path))
+        planned = {each.path for each in self.applied}
+        here = {path: None for path, state in self._states.items() if self.directory.read(path) == state}
+        for path in here:
+            del self._states[path]
+        self.already += [path for path in here if path in planned]
+        self.applied = [each for each in self.applied if each.path not in here]
+        self.applied += [
+            Planned("deleted" if state is None else "modified", path)
+            for path, state in self._states.items()
+            if path not in planned and path not in sources
+        ]
 
     def unknown_contents(self, parts: Sequence[PatchPart]) -> list[tuple[str, bool]]:
         """Returns the path, and whether it is the old one, of each content that is needed besides the patch's."""
