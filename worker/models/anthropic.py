@@ -44,6 +44,8 @@ _WINDOWS = (
     (re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5(-|$)"), 1_000_000),
     (re.compile(r"claude-"), 200_000),
 )
+MAX_ERROR_BYTES = 1024 * 1024
+"""Bytes of the text of an error that are read: an endpoint may never end it."""
 SENT = ("cache_control", "thinking")
 """What requests ask for that not every endpoint knows, by the names of ``lacks`` and of the fields."""
 DEFAULT_WINDOW = 128_000
@@ -265,7 +267,7 @@ async def check_response(response: aiohttp.ClientResponse, model: str, url: str,
     if response.status == 200 and kind.startswith("text/event-stream"):
         return
     sent = response.request_info.headers.get("authorization", "").rpartition(" ")[2]
-    body = await response.read()
+    body = await _beginning(response)
     body = body.replace(sent.encode(), b"***") if sent else body  # also a token that no setting has
     if response.status != 200:
         raise classify_response(response.status, response.headers, body, model, url, names)
@@ -276,6 +278,15 @@ async def check_response(response: aiohttp.ClientResponse, model: str, url: str,
         f"{names.url}. The answer begins: {visible(body[:100].decode('utf-8', 'replace'))}",
         retryable=False,
     )
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > MAX_ERROR_BYTES:
+            break
+    return bytes(body[:MAX_ERROR_BYTES])
 
 
 def _price_set(prices: Mapping[str, ModelPrice], model: str) -> Price | None:

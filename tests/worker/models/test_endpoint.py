@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from deputize.shared.errors import ModelUnavailable
 from deputize.shared.settings import Settings
 from deputize.worker.models import close_models, open_model
-from deputize.worker.models.anthropic import AnthropicModel
+from deputize.worker.models.anthropic import MAX_ERROR_BYTES, AnthropicModel
 from deputize.worker.models.base import Reply, Retrying
 from deputize.worker.models.credentials import Credentials
 from deputize.worker.models.endpoint import Endpoint
@@ -80,6 +80,27 @@ async def error_of(url: str) -> str:
         await reply_of(model_at(url), "hello")
     await close_models()
     return str(error.value)
+
+
+async def test_an_answer_without_an_end_is_an_error_by_its_beginning() -> None:
+    written, ended = 0, asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\n\r\nno such page")
+        with suppress(ConnectionError):
+            while written < 100 * MAX_ERROR_BYTES:
+                writer.write(bytes(65536))
+                written += 65536
+                await writer.drain()
+        writer.close()
+        ended.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        assert "404" in await error_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        await ended.wait()
+    assert written < 50 * MAX_ERROR_BYTES
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", "http_proxy"])
