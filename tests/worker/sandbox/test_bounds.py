@@ -254,21 +254,21 @@ async def test_a_run_without_commands_is_not_measured(tmp_path: Path) -> None:
 
 
 class SlowFolder:
-    """A folder that is gone when it is measured at last."""
+    """A folder whose measurement waits, and then fails."""
 
     def __init__(self) -> None:
+        self.is_slow = False
         self.asked, self.goes_on = threading.Event(), threading.Event()
 
     def __fspath__(self) -> str:
-        self.asked.set()
-        self.goes_on.wait(30)
+        if self.is_slow:
+            self.asked.set()
+            self.goes_on.wait(30)
+            raise RuntimeError("the measurement fails")
         return "/nowhere"
 
     def __str__(self) -> str:
         return "/nowhere"
-
-    def stat(self) -> os.stat_result:
-        raise FileNotFoundError
 
 
 async def test_a_measurement_that_fails_after_the_end_of_its_run_is_not_reported() -> None:
@@ -276,6 +276,7 @@ async def test_a_measurement_that_fails_after_the_end_of_its_run_is_not_reported
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     folder = SlowFolder()
     with WorkerBounds(SandboxSettings()).run(folder, base=0) as bounds:  # pyright: ignore[reportArgumentType]
+        folder.is_slow = True
         bounds.add(Member(bounds, [], None))
         await until(folder.asked.is_set)
     folder.goes_on.set()
