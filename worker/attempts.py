@@ -173,8 +173,7 @@ class Attempt:
     async def model(self) -> Model | None:
         if self.context.claim.request.merges:
             return None
-        request = self.context.claim.request
-        model = await self.services.model(asked := request.model, request.effort)
+        model = await self.services.model(asked := self.context.claim.request.model)
         self.context.emit.set({MODEL: model.name})  # for reports of cost
         if self.trace:
             self.trace.name_model(model.name, self.services.settings.table_of(asked).platform)

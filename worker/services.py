@@ -94,7 +94,7 @@ class Services:
     open_files: OpenFiles
     record_room: Callable[[], int | None] = field(init=False)
     """Returns how many bytes the disk of the record's store takes; None where that is not this stack's own."""
-    models: dict[tuple[str, str | None], asyncio.Task[Model]] = field(default_factory=dict[Any, "asyncio.Task[Model]"])
+    models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
     repositories: WeakValueDictionary[str, asyncio.Semaphore] = field(
         default_factory=WeakValueDictionary[str, asyncio.Semaphore]
     )
@@ -161,22 +161,21 @@ class Services:
         """Begins the spans of an attempt; None where no traces are sent."""
         return self.tracing.begin(claim, mask) if self.tracing else None
 
-    async def model(self, name: str | None, effort: str | None = None) -> Model:
-        """Returns the model of that name and effort, opened once per process.
+    async def model(self, name: str | None) -> Model:
+        """Returns the model of that name; opened once per process, in a thread: importing an SDK takes seconds.
 
-        It is opened in a thread, because importing an SDK takes seconds.
         Raises ``Misconfigured`` for a script that the operator did not configure.
         """
         wanted = name or self.settings.model
         if reason := foreign_script(wanted, self.settings):
             raise Misconfigured(reason)
-        if (key := (wanted, effort)) not in self.models:
-            opening = asyncio.to_thread(open_model, wanted, self.settings, effort)
-            self.models[key] = asyncio.create_task(opening, name=f"open {wanted}")
+        if wanted not in self.models:
+            opening = asyncio.to_thread(open_model, wanted, self.settings)
+            self.models[wanted] = asyncio.create_task(opening, name=f"open {wanted}")
         try:
-            return await asyncio.shield(self.models[key])
+            return await asyncio.shield(self.models[wanted])
         except Exception:
-            self.models.pop(key, None)
+            self.models.pop(wanted, None)
             raise
 
     def label_of(self, model: Model, asked: str | None) -> str:

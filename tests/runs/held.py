@@ -59,7 +59,7 @@ def provide(bench: Bench, model: HeldModel) -> HeldModel:
     async def opened() -> HeldModel:
         return model
 
-    bench.services.models[NAME, None] = asyncio.ensure_future(opened())
+    bench.services.models[NAME] = asyncio.ensure_future(opened())
     return model
 
 

@@ -153,6 +153,7 @@ class ModelCalls:
             sent=self.conversation.sent,
             cached_for_an_hour=self.cached and self.retention.hour(),
             only_tool=only_tool,
+            effort=self.run.claim.request.effort,
         )
 
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:

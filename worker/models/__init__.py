@@ -19,7 +19,7 @@ MODELS: Mapping[str, str] = {
 """Import path of the class for each kind. Imported on demand, because importing an HTTP client is slow."""
 
 
-def open_model(name: str, settings: Settings, effort: str | None = None) -> Model:
+def open_model(name: str, settings: Settings) -> Model:
     """Returns the model ``scripted``, ``scripted:FILE``, ``anthropic:NAME``, that of a table NAME, or the endpoint's.
 
     Raises Misconfigured for a script that cannot be read, and for a table that cannot be used. An unknown model name
@@ -29,7 +29,7 @@ def open_model(name: str, settings: Settings, effort: str | None = None) -> Mode
     if name in settings.models or kind not in MODELS or (kind == "anthropic" and not argument):
         kind, argument = "anthropic", name
     module, _, class_name = MODELS[kind].partition(":")
-    return getattr(import_module(module), class_name).open(argument, settings, effort)
+    return getattr(import_module(module), class_name).open(argument, settings)
 
 
 async def close_models() -> None:

@@ -68,13 +68,11 @@ class AnthropicModel:
         cache_diagnostics: bool | None = None,
         lacks: Collection[str] = (),
         window: int | None = None,
-        effort: str | None = None,
     ) -> None:
         self.name = name
         self._known_name = _OF_BEDROCK.sub("", name)
         self._lacks = lacks
         self._window = window
-        self._effort = effort
         self._prices = prices or {}
         self._cache_diagnostics = cache_diagnostics
         self._most_output = sys.maxsize
@@ -84,7 +82,7 @@ class AnthropicModel:
         self.endpoint_id = self._credentials.digest(name)
 
     @classmethod
-    def open(cls, name: str, settings: Settings, effort: str | None = None) -> Self:
+    def open(cls, name: str, settings: Settings) -> Self:
         """Returns the model of that table, or of that name at the configured endpoint.
 
         The first call blocks; run it in a thread. Raises Misconfigured for a table that cannot be used.
@@ -104,7 +102,6 @@ class AnthropicModel:
             cache_diagnostics=settings.cache_diagnostics,
             lacks=table.lacks,
             window=table.context_window or settings.context_tokens,
-            effort=effort,
         )
 
     def price(self) -> Price | None:
@@ -226,7 +223,7 @@ class AnthropicModel:
             lack = "thinking"
         if lack:
             return f'Set lacks = ["{lack}"] in {table}: runs then do without it (deputize doctor --model finds it).'
-        if self._effort and re.search("output_config|effort", reason):
+        if re.search("output_config|effort", reason) and b'"output_config"' in body:
             return (
                 f'Leave effort out, or ask for another one. With lacks = ["effort"] in {table} it is refused at once.'
             )
@@ -241,8 +238,8 @@ class AnthropicModel:
         options = b"" if prompt.allow_tools or not prompt.tools else b'"tool_choice":{"type":"none"},'
         if forced:
             options = b'"tool_choice":{"type":"tool","name":%b},' % json.dumps(forced).encode()
-        if self._effort and not (forced and self.thinks):  # not every effort is allowed where thinking is disabled
-            options += b'"output_config":{"effort":"%b"},' % self._effort.encode()
+        if prompt.effort and not (forced and self.thinks):  # not every effort is allowed where thinking is disabled
+            options += b'"output_config":{"effort":"%b"},' % prompt.effort.encode()
         if diagnosed:
             previous = json.dumps(prompt.previous_reply).encode()
             options += b'"diagnostics":{"previous_message_id":%b},' % previous

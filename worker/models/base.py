@@ -53,6 +53,7 @@ class Prompt:
     cached_for_an_hour: bool = False
     """Whether cache entries are kept for an hour instead of five minutes."""
     only_tool: str | None = None
+    effort: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

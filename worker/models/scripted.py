@@ -236,7 +236,7 @@ class ScriptedModel:
         self._price = rates and Price(**rates.model_dump())
 
     @classmethod
-    def open(cls, path: str, settings: Settings, effort: str | None = None) -> Self:
+    def open(cls, path: str, settings: Settings) -> Self:
         """Returns the model of a script file, or of the built-in script for "". Raises Misconfigured."""
         return cls(load_script(path), f"scripted:{path}" if path else "scripted")
 

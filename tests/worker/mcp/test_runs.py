@@ -55,7 +55,7 @@ async def watch(bench: Bench, model: str) -> Watched:
     async def opened() -> Model:
         return watched
 
-    bench.services.models["watched", None] = asyncio.create_task(opened())
+    bench.services.models["watched"] = asyncio.create_task(opened())
     return watched
 
 

@@ -15,7 +15,7 @@ from tests.worker.models.asking import READ, model_at, prompt_of, reply_of
 async def test_the_effort_is_sent_behind_the_prefix_that_siblings_share(fake: FakeModel) -> None:
     fake.script("", [Turn([text("a")]), Turn([text("b")]), Turn([text("c")])])
     for effort in (None, "low", "max"):
-        await reply_of(model_at(fake.url, fake.key, name="claude-sonnet-5-5", effort=effort), prompt_of("x"))
+        await reply_of(model_at(fake.url, fake.key, name="claude-sonnet-5-5"), prompt_of("x", effort=effort))
     plain, low, most = (each.body for each in fake.journal)
     assert "output_config" not in plain
     assert (low["output_config"], most["output_config"]) == ({"effort": "low"}, {"effort": "max"})
@@ -27,9 +27,9 @@ async def test_the_effort_is_sent_behind_the_prefix_that_siblings_share(fake: Fa
 
 async def test_no_effort_is_sent_where_a_forced_tool_disables_thinking(fake: FakeModel) -> None:
     fake.script("", [Turn([text("a")]), Turn([text("b")])])
-    forced = prompt_of("x", only_tool=READ.name)
+    forced = prompt_of("x", only_tool=READ.name, effort="max")
     for name in ("claude-sonnet-5-5", "m"):
-        await reply_of(model_at(fake.url, fake.key, name=name, effort="max"), forced)
+        await reply_of(model_at(fake.url, fake.key, name=name), forced)
     assert {each.body["model"]: "output_config" in each.body for each in fake.journal} == {
         "claude-sonnet-5-5": False,
         "m": True,
@@ -49,7 +49,7 @@ async def test_an_endpoint_that_refuses_it_gets_a_clear_line(fake: FakeModel, me
         "", [Turn([text("a")], faults=[refuse(400, error={"type": "invalid_request_error", "message": message})])]
     )
     with pytest.raises(ModelUnavailable, match=r'Leave effort out.*lacks = \["effort"\] in \[models."m"\]'):
-        await reply_of(model_at(fake.url, fake.key, effort="max"), "x")
+        await reply_of(model_at(fake.url, fake.key), prompt_of("x", effort="max"))
 
 
 async def test_two_runs_of_one_model_have_efforts_of_their_own(redis_url: str, tmp_path: Path, fake: FakeModel) -> None:
