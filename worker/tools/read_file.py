@@ -87,9 +87,9 @@ class ReadFile(Tool[ReadFileParams]):
             except ToolError as error:
                 if error.type is not ErrorType.FILE_TOO_LARGE:  # written or replaced at this moment
                     raise
-        return await run_short(self._read, files, params)
+        return await run_short(self._find, files, params)
 
-    def _read(self, files: FileAccess, params: ReadFileParams, max_bytes: int = MOST_BYTES) -> ToolResult:
+    def _find(self, files: FileAccess, params: ReadFileParams) -> ToolResult:
         found = files.stat(params.path)
         if found is None:
             raise file_not_found_error(files, params.path)
@@ -98,6 +98,9 @@ class ReadFile(Tool[ReadFileParams]):
                 ErrorType.NOT_A_FILE,
                 f"{params.path} is a directory. List it with list_directory, or search it with glob.",
             )
+        return self._read(files, params, MOST_BYTES)
+
+    def _read(self, files: FileAccess, params: ReadFileParams, max_bytes: int) -> ToolResult:
         most = params.limit if params.limit > 0 else PAGE_LINES
         content = read_lines(files, params.path, max(1, params.offset), most, PAGE_CHARS, max_bytes)
         return self._answer(files, params, content)
