@@ -20,19 +20,19 @@ def is_for_review(result: ToolAgentResult) -> bool:
 
 def review_key(result: ToolAgentResult) -> tuple[int, int]:
     """Returns what results are sorted by: the number of risks, an unproven verdict more than one, then the lines."""
-    weight = _VERDICTS.index(result.verification.verdict)
-    return weight + len(_risks(result)), _lines(result)
+    return _VERDICTS.index(result.verification.verdict) + len(_risks(result)), sum(_lines(result))
 
 
 def review_reason(result: ToolAgentResult) -> str:
     """Returns the size of the change and what speaks against it, as `+3 -1 in 1 file, 1 claim refuted`."""
-    added = sum(change.added_lines for change in result.file_changes)
-    removed = sum(change.removed_lines for change in result.file_changes)
+    added, removed = _lines(result)
     return ", ".join([f"+{added} -{removed} in {count(len(result.file_changes), 'file')}", *_risks(result)])
 
 
-def _lines(result: ToolAgentResult) -> int:
-    return sum(change.added_lines + change.removed_lines for change in result.file_changes)
+def _lines(result: ToolAgentResult) -> tuple[int, int]:
+    """Returns how many lines the changes added, and how many they removed."""
+    changes = result.file_changes
+    return sum(each.added_lines for each in changes), sum(each.removed_lines for each in changes)
 
 
 def _risks(result: ToolAgentResult) -> list[str]:
