@@ -84,8 +84,8 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
             f"nothing was delivered: {why}; `deputize apply {delegation.id} --into DIR` takes the changes over anyway"
         )
     missing, restored = result.left_out if result.truncated else [], result.verification.restored
-    changes = result.file_changes
-    evidence = evidence_of(result, changes, SecretMask(settings.secrets).text) if wanted.pull_request else ""
+    changes, mask = result.file_changes, SecretMask(settings.secrets).text
+    evidence = evidence_of(result, changes, mask) if wanted.pull_request else ""
     delivery = Delivery(
         delegation.id, delegation.request, wanted, begun.base, patch, missing, restored, changes, evidence
     )
@@ -96,7 +96,7 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
             git = await asyncio.to_thread(delivery.run, settings, Patience(seconds=SECONDS))
     except (RepositoryFailed, OSError) as error:
         unreachable = isinstance(error, RepositoryFailed) and error.kind == "repository_unreachable"
-        raise (Unavailable if unreachable else Conflict)(SecretMask(settings.secrets).text(str(error))) from None
+        raise (Unavailable if unreachable else Conflict)(mask(str(error))) from None
     if git.commit is None:
         raise Conflict(f"there is nothing to deliver of {delegation.id}: {delivery.nothing}")
     return git

@@ -158,11 +158,9 @@ class Delivery:
         warning = ""
         if found := self._workflows:
             listed = "".join(f"\n- `{visible(path)}`" for path in found)
-            warning = f"**A git host may execute these changed files:**\n{clip(listed, _MAX_LISTED)}\n\n"
-        if not self.evidence:
-            return warning + given
-        room = MAX_BODY - len(warning) - len(self.evidence) - 2
-        return f"{warning}{clip(given, room)}\n\n{self.evidence}".lstrip("\n")
+            warning = f"**A git host may execute these changed files:**\n{clip(listed, _MAX_LISTED)}"
+        room = MAX_BODY - len(warning) - len(self.evidence) - 4
+        return "\n\n".join(filter(None, (warning, clip(given, room), self.evidence)))
 
     def _commit(self, own: OwnRepository, author: str) -> str | None:
         """Returns the commit; None where nothing differs from the base."""

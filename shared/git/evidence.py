@@ -7,17 +7,21 @@ message of it as it is. So every character that means something to either is wri
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ..delegation import ToolAgentResult
-from ..facts import Check, FileChange
+from ..facts import Check, CommandCheck, FileChange
 from ..text import clip, count, visible, visible_block
+
+T = TypeVar("T")
 
 MAX_BODY = 65_000
 """Characters; GitHub refuses a body of more than 65,536."""
 _MAX_NAME = 200
 _MAX_LINE = 1000
 _MAX_SECTION = 8_000
+_CHECKS = "| check | outcome | base | candidate | canary |\n|---|---|---|---|---|"
 _BREAK = "\u200b"
 _PLAIN = re.compile(r"[^\w ./,-]|_|^-")
 _REFERENCE = re.compile(r"@|#|:(?=//)|\b(?:gh|[a-z][a-z0-9]+)(?=-\d)|\bwww(?=\.)", re.IGNORECASE)
@@ -38,9 +42,9 @@ def evidence_of(result: ToolAgentResult, changes: Sequence[FileChange], mask: Ca
     sections = [
         "## Evidence\n\nThe worker found this, not the model.",
         verdict,
-        _listed("| check | outcome | base | candidate | canary |\n|---|---|---|---|---|", _rows(found.checks, mask)),
-        _listed("Protected files that the checks put back:\n", (f"- {_code(mask(path))}" for path in found.restored)),
-        _listed("Changed files:\n", (_line_of(change, mask) for change in changes)),
+        _listed(_CHECKS, [*enumerate(found.checks, 1)], lambda each: _row(*each, mask)),
+        _listed("Protected files that the checks put back:\n", found.restored, lambda path: f"- {_code(mask(path))}"),
+        _listed("Changed files:\n", changes, lambda change: _line_of(change, mask)),
         f"{', '.join(facts)}. Delegation {result.delegation_id}.",
     ]
     if result.summary.strip():
@@ -48,33 +52,34 @@ def evidence_of(result: ToolAgentResult, changes: Sequence[FileChange], mask: Ca
     return "\n\n".join(filter(None, sections))
 
 
-def _rows(checks: Sequence[Check], mask: Callable[[str], str]) -> Iterable[str]:
-    for number, check in enumerate(checks, 1):
-        line = check.item.get("run")
-        label = _code(mask(str(line))) if line and not _is_hidden(check) else f"check {number}"
-        grounds = " | ".join(state or "" for state in (check.base, check.candidate, check.canary))
-        yield f"| {label} | {check.outcome} | {grounds} |"
+def _row(number: int, check: Check, mask: Callable[[str], str]) -> str:
+    line = check.item.get("run")
+    label = _code(mask(str(line))) if line and not _is_hidden(check) else f"check {number}"
+    grounds = " | ".join(state or "" for state in (check.base, check.candidate, check.canary))
+    return f"| {label} | {check.outcome} | {grounds} |"
 
 
 def _is_hidden(check: Check) -> bool:
-    hidden = check.item.get("hidden")
-    return bool(check.item.get("files")) if hidden is None else bool(hidden)
+    item = check.item  # of an earlier version, perhaps, so it is not validated
+    return CommandCheck.model_construct(hidden=item.get("hidden"), files=item.get("files") or {}).is_hidden
 
 
 def _line_of(change: FileChange, mask: Callable[[str], str]) -> str:
     return f"- {_code(mask(change.path))} {change.change}, +{change.added_lines} -{change.removed_lines}"
 
 
-def _listed(head: str, lines: Iterable[str]) -> str:
-    """Returns the lines below their head as far as there is room, and how many are left out; "" without any."""
-    every = [*lines]
-    kept, size = 0, 0
-    while kept < len(every) and (size := size + len(every[kept]) + 1) <= _MAX_SECTION:
-        kept += 1
-    if not every:
-        return ""
-    more = f"\n\n{len(every) - kept} more: not listed." if kept < len(every) else ""
-    return "\n".join([head, *every[:kept]]) + more
+def _listed(head: str, items: Sequence[T], line_of: Callable[[T], str]) -> str:
+    """Returns a line for each item as far as there is room, and how many are left out; "" without any."""
+    lines = [head]
+    size = 0
+    for number, item in enumerate(items):
+        line = line_of(item)
+        size += len(line) + 1
+        if size > _MAX_SECTION:
+            lines.append(f"\n{len(items) - number} more: not listed.")
+            break
+        lines.append(line)
+    return "\n".join(lines) if items else ""
 
 
 def _code(text: str, most: int = _MAX_NAME) -> str:
@@ -83,8 +88,7 @@ def _code(text: str, most: int = _MAX_NAME) -> str:
 
 def _quoted(text: str) -> str:
     shown = visible_block(clip(text, _MAX_SECTION)).strip()
-    lines = [f"> {_escaped(clip(line.strip(), _MAX_LINE))}  " for line in shown.split("\n")]
-    return _listed("", lines).lstrip("\n")
+    return _listed("", shown.split("\n"), lambda line: f"> {_escaped(clip(line.strip(), _MAX_LINE))}  ").lstrip("\n")
 
 
 def _escaped(text: str) -> str:
