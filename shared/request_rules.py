@@ -129,6 +129,6 @@ def no_effort(request: DelegationRequest, settings: Settings) -> str | None:
     advice = "leave effort out, or name another model"
     if "effort" in table.lacks:
         return f"the model {name} takes none, as `lacks` of its table states; {advice}"
-    if name not in settings.models and (name == "scripted" or name.startswith(PREFIX)):
+    if name == "scripted" or name.startswith(PREFIX):
         return f"the model {name} is a script and takes none; {advice}"
     return None
