@@ -31,7 +31,8 @@ TEST_LIBRARIES = frozenset(
     ("pytest", "_pytest", "pluggy", "hypothesis", "nose", "nose2", "unittest2", "mock", "testtools", "assertpy", "sure")
 )
 """Libraries of tests: code of a product neither imports nor replaces them."""
-_RUNNERS = frozenset(("unittest", "pytest", "_pytest", "pluggy", "nose", "nose2", "unittest2", "mock", "doctest"))
+RUNNERS = frozenset(("unittest", "pytest", "_pytest", "pluggy", "nose", "nose2", "unittest2", "doctest"))
+_OF_RUNNERS = RUNNERS | {"mock"}
 _FOLDERS_OF_TESTS = re.compile(r"(?:.*/)?pytest-(?:of-\w*|\d+|)/?|/?pytest_cache")
 """Folders that exist only where tests run, as code compares them with a path that it got."""
 _NAMES_OF_RUNNERS = re.compile(r"(?:unittest|pytest|_pytest|pluggy|nose2?)(?:\.[\w.]+)?")
@@ -164,7 +165,7 @@ class _Visitor(ast.NodeVisitor):
             if isinstance(node, ast.Import):
                 names = {each.asname or each.name.partition(".")[0]: each.name.partition(".")[0] for each in node.names}
                 self._library |= {name for name, module in names.items() if module in library}
-                self._tests |= {name for name, module in names.items() if module in _RUNNERS}
+                self._tests |= {name for name, module in names.items() if module in _OF_RUNNERS}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 is_library = (node.module or "").partition(".")[0] in library
                 self._library |= {each.asname or each.name for each in node.names} if is_library else set()
@@ -179,11 +180,11 @@ class _Visitor(ast.NodeVisitor):
         self.found.add((getattr(node, "lineno", 1), kind, code))
 
     def visit_Import(self, node: ast.Import) -> None:
-        if any(each.name.partition(".")[0] in _RUNNERS for each in node.names):
+        if any(each.name.partition(".")[0] in _OF_RUNNERS for each in node.names):
             self._note(node, "runner")
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        if not node.level and (node.module or "").partition(".")[0] in _RUNNERS:
+        if not node.level and (node.module or "").partition(".")[0] in _OF_RUNNERS:
             self._note(node, "runner")
         if node.module in ("inspect", "sys", "traceback", "os", "signal", "gc"):
             for each in node.names:

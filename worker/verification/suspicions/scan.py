@@ -21,7 +21,7 @@ from ..grounds.ground import Candidate, protection_of, reader_of
 from ..protected.paths import SOURCE_FOLDERS
 from ..sources.file_texts import TESTS, FileText, Found
 from .project import Project, in_project
-from .python_code import TEST_LIBRARIES, of_python, stdlib_names
+from .python_code import RUNNERS, TEST_LIBRARIES, of_python, stdlib_names
 
 MAX_SUSPICIONS = 100
 MAX_TEXT = 256 * 1024
@@ -33,6 +33,7 @@ _MAX_LINE = 2000
 """Characters of a line that are searched."""
 _DATA: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("rules.toml").read_text("utf-8"))
 KINDS: Mapping[str, str] = _DATA["kinds"]
+_LIBRARY = re.compile("|".join(_DATA["libraries"]["paths"]))
 _OF_OWN_TESTS = ("caller", "tested", "place")
 """Kinds of suspicion that count in tests, too; the others are what tests are made of."""
 _OF_CHECKERS = ("silence", "threshold")
@@ -261,10 +262,12 @@ def _of_name(path: str, known: set[str]) -> Iterator[Found]:
     parts = path.split("/")
     if path.endswith((".dist-info/entry_points.txt", ".egg-info/entry_points.txt")):
         yield Found(path, 0, "runner")
-    if parts[-1] in _DATA["programs"]["names"]:
+    if parts[-1] in _DATA["programs"]["names"] or _LIBRARY.search(path):
         yield Found(path, 0, "shadow")
     if not path.endswith(".py"):
         return
+    if any(_takes_name(parts[:depth], known) for depth in range(1, len(parts) + 1)):
+        yield Found(path, 0, "shadow")
     if parts[0] in SOURCE_FOLDERS:
         parts = parts[1:]
     top = parts[0].removesuffix(".py") if parts else ""
@@ -273,6 +276,14 @@ def _of_name(path: str, known: set[str]) -> Iterator[Found]:
         yield Found(path, 0, "shadow")
     if path.endswith("/__init__.py") and f"{path.removesuffix('/__init__.py')}.py" in known:
         yield Found(path, 0, "shadow")
+
+
+def _takes_name(parts: Sequence[str], known: set[str]) -> bool:
+    """Whether a module or a new folder has the name of a runner of tests: a check may put any folder on its path."""
+    if parts[-1].removesuffix(".py") not in RUNNERS:
+        return False
+    folder = "/".join((*parts, ""))
+    return not any(each.startswith(folder) for each in known)
 
 
 def _asks_for_stubs(task: str) -> bool:
