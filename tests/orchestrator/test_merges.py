@@ -12,7 +12,7 @@ import pytest
 
 from deputize import Invalid, Orchestrator, SyncOrchestrator
 from deputize.shared.delegation import TerminationReason
-from deputize.shared.facts import MergeConflict
+from deputize.shared.facts import CommandCheck, MergeConflict
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.access_tokens import bearer, one_for_each_scope, serving
 from tests.orchestrator.cli.following import called, finished_by_itself
@@ -52,6 +52,15 @@ async def test_a_merge_is_a_delegation_with_the_checks(
     request = service.runs[made["id"]].request
     assert (request.merges, request.verify[0].kind, request.protect) == (two, "command", [])
     assert request.limits.timeout_seconds == 60
+
+
+async def test_a_check_of_a_merge_may_be_a_command_line(
+    http: httpx2.AsyncClient, service: FakeService, two: list[str]
+) -> None:
+    made = await http.post("/v1/merges", json={"ids": two, "verify": ["make test"]})
+    assert made.status_code == 202, made.text
+    request = service.runs[made.json()["delegation"]["id"]].request
+    assert request.verify == [CommandCheck(kind="command", run="make test")]
 
 
 async def test_conflicts_and_dry_runs_are_only_reported(

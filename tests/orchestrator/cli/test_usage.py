@@ -144,6 +144,9 @@ def test_what_is_marked_as_unproven_without_checks_has_that_code_too() -> None:
     denied = result(TerminationReason.COMPLETED, denied_call_count=2, only_denied=True)
     assert exit_code_of_result(denied) is Exit.NOT_PROVEN
     assert exit_code_of_result(result(TerminationReason.COMPLETED, denied_call_count=2)) is Exit.SUCCEEDED
+    claims = [{"claim": "tests pass", "verdict": "refuted", "why": "they failed", "evidence": None}]
+    contradicted = {"verdict": "unverified", "claims": claims}
+    assert exit_code_of_result(result(TerminationReason.COMPLETED, verification=contradicted)) is Exit.NOT_PROVEN
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,10 @@ from deputize.shared.errors import ErrorType
 from deputize.worker.core.emit import Emitter
 from deputize.worker.models.base import Call
 from deputize.worker.redis_record import RedisRecord
-from deputize.worker.tools.base import ToolResult
+from deputize.worker.tools.base import AnyTool, ToolResult
+from deputize.worker.tools.edit_file import EditFile
+from deputize.worker.tools.read_file import ReadFile
+from deputize.worker.tools.write_file import WriteFile
 from tests.worker.claimed import claimed, context_of
 
 
@@ -99,6 +102,29 @@ async def test_a_failed_call_has_recovered_only_where_the_same_call_succeeded_la
         if later:
             call = Call(id="2", key="2", name="bash", arguments=later[0])
             steps.end(steps.start(call, None, "again"), later[1])
+        emit.close()
+    assert steps.counts["recovered_call_count"] == recovered
+
+
+@pytest.mark.parametrize(
+    ("later", "path", "recovered"),
+    [
+        (WriteFile(), "a.py", 1),
+        (EditFile(), "a.py", 1),
+        (EditFile(), "b.py", 0),
+        (ReadFile(), "a.py", 0),
+    ],
+)
+async def test_a_failed_edit_has_recovered_where_the_same_file_was_changed_later(
+    later: AnyTool, path: str, recovered: int
+) -> None:
+    async with claimed() as (_, pipe, claim):
+        emit = Emitter(RedisRecord(pipe), claim, [], lambda: None)
+        steps = context_of(claim, emit).steps
+        failed = Call(id="1", key="1", name="edit_file", arguments={"path": "a.py", "old": "x", "new": "y"})
+        steps.end(steps.start(failed, EditFile(), "edit"), FAILED)
+        call = Call(id="2", key="2", name=later.name, arguments={"path": path})
+        steps.end(steps.start(call, later, "again"), DONE)
         emit.close()
     assert steps.counts["recovered_call_count"] == recovered
 
