@@ -108,6 +108,8 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
     A delegation counts what it spent itself; what its subagents spent counts as theirs. Removed ones do not count.
     Cached is the part of the prompts that was read from the cache, saved how much more they would have cost.
     """
+    from ...shared.runs.cost import MOST_GROUPS
+
     report = ask(lambda client: client.cost(by, since))
     if as_json:
         output.json_line(report.to_json())
@@ -116,6 +118,8 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
     rows = (_cells(item.key or NO_KEY, item) for item in report.items)
     output.lines(output.columns([head, *rows, _cells("total", report.total)]))
     output.note("the cost of subagents counts as theirs here; the result of their parent has it, too")
+    if by not in ("day", "delegation") and len(report.items) == MOST_GROUPS:
+        output.note(f"only the {MOST_GROUPS:,} dearest are shown; the total has all")
     if unpriced := report.total.unpriced:
         many = count(unpriced, "delegation")
         output.note(f"the cost of {many} is not known: the price of the model is not")

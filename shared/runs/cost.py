@@ -23,8 +23,8 @@ LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
 """Fields of the record that a report needs: requests and results may be megabytes."""
 GROUPS = "day, model, session, label, label:KEY or delegation"
 _GROUP = re.compile(r"day|model|session|delegation|label(:.+)?", re.DOTALL)
-DEAREST = 10
-"""By delegation only so many are reported; the total has all."""
+DEAREST, MOST_GROUPS = 10, 1000
+"""By delegation, and by anything else but days, only so many are reported; the total has all."""
 PAGE = 200
 """Entries of the index that are read at a time."""
 _COST = 5 + [*Usage.model_fields].index("cost_usd")
@@ -51,7 +51,7 @@ class CostReport(Wire):
     since: Timestamp | None = None
     """Only delegations that were accepted since then are counted; null: all."""
     items: list[Cost] = Field(default_factory=list[Cost])
-    """One entry per group."""
+    """One entry per group: each day, the 1,000 dearest of other groups, the ten dearest of single delegations."""
     total: Cost = Cost(key=None)
     """All groups together."""
 
@@ -96,7 +96,7 @@ def group_keys(by: str) -> Callable[[Bill], Iterable[str | None]]:
 
 
 def added_up(bills: Sequence[Bill], by: str, since: datetime | None) -> CostReport:
-    """Returns days in their order, everything else with the highest cost first."""
+    """Returns days in their order, of everything else the dearest with the highest cost first."""
     if by == "delegation":
         dearest = [_sum(bill[0], [bill]) for bill in nsmallest(DEAREST, bills, key=_rank)]
         return CostReport(by=by, since=since, items=dearest, total=_sum(None, bills))
@@ -104,15 +104,19 @@ def added_up(bills: Sequence[Bill], by: str, since: datetime | None) -> CostRepo
     for bill in bills:
         for key in keys_of(bill):
             groups[key].append(bill)
-    rows = [_sum(key, groups[key]) for key in sorted(groups, key=lambda key: key or "")]
+    keys = sorted(groups, key=lambda key: key or "")
     if by != "day":
-        rows.sort(key=lambda row: (row.usage.cost_usd or 0, row.usage.total), reverse=True)
-    return CostReport(by=by, since=since, items=rows, total=_sum(None, bills))
+        keys = nsmallest(MOST_GROUPS, keys, key=lambda key: _rank_of_group(groups[key]))
+    return CostReport(by=by, since=since, items=[_sum(key, groups[key]) for key in keys], total=_sum(None, bills))
 
 
 def _rank(bill: Bill) -> tuple[float, int, str]:
     """The highest cost is the first, then the most tokens."""
     return -(bill[_COST] or 0), -sum([tokens or 0 for tokens in bill[5:_END_OF_TOTAL]]), bill[0]
+
+
+def _rank_of_group(bills: Sequence[Bill]) -> tuple[float, int]:
+    return sum([_rank(bill)[0] for bill in bills]), sum([_rank(bill)[1] for bill in bills])
 
 
 def _sum(key: str | None, bills: Sequence[Bill]) -> Cost:

@@ -11,7 +11,7 @@ from fakeredis import FakeAsyncRedis
 from deputize.shared.delegation import Usage
 from deputize.shared.ids import first_id, new_id
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.cost import added_up, bill_of, check_group, cost_report, group_keys
+from deputize.shared.runs.cost import MOST_GROUPS, added_up, bill_of, check_group, cost_report, group_keys
 from deputize.shared.runs.keys import INDEX
 from deputize.shared.runs.store import RunStore
 
@@ -57,6 +57,27 @@ def test_of_single_delegations_the_dearest_are_reported_and_all_of_them_added_up
     report = added_up(bills, "delegation", None)
     assert [item.key for item in report.items] == [f"dlg_{cost}" for cost in range(19, 9, -1)]
     assert (report.total.delegations, report.total.usage.cost_usd, report.total.unpriced) == (21, 190, 1)
+
+
+@pytest.mark.parametrize("by", ["session", "model", "label:team"])
+def test_of_very_many_groups_the_dearest_are_reported_and_all_of_them_added_up(by: str) -> None:
+    """A session for each delegation is usual: a report of all would be as long as the index."""
+    many = MOST_GROUPS + 500
+    bills = [
+        bill_of(f"dlg_{at}", "2026-11-23", f"m{at}", f"s{at}", {"team": f"t{at}"}, Usage(cost_usd=at))
+        for at in range(many)
+    ]
+    bills += [bill_of("dlg_again", "2026-11-23", "m0", "s0", {"team": "t0"}, Usage(cost_usd=many))]
+    report = added_up(bills, by, None)
+    assert [item.usage.cost_usd for item in report.items] == [*range(many, 500, -1)]
+    assert ((report.items[0].key or "")[1:], report.items[0].delegations) == ("0", 2)
+    assert report.total.delegations == many + 1
+
+
+def test_days_are_all_reported() -> None:
+    days = [f"{2000 + year}-01-{day:02}" for year in range(40) for day in range(1, 32)]
+    report = added_up([bill_of(f"dlg_{day}", day, None, None, {}, Usage()) for day in days], "day", None)
+    assert [item.key for item in report.items] == days
 
 
 def test_single_delegations_of_one_cost_are_ordered_by_their_tokens_and_then_by_their_ids() -> None:

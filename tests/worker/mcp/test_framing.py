@@ -14,7 +14,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError
 
 from deputize.worker.mcp.answers import messages_in
-from deputize.worker.mcp.streams import Incoming
+from deputize.worker.mcp.streams import SILENCE, Incoming
 
 ONE: dict[str, Any] = {
     "jsonrpc": "2.0",
@@ -64,7 +64,8 @@ async def received(
     if ends:
         incoming.end()
         return [item.message async for item in incoming if isinstance(item, SessionMessage)]
-    async with asyncio.timeout(10):  # the server stays silent, and goes on to run
+    assert SILENCE < 1, "a call learns within a second that its answer cannot be read"
+    async with asyncio.timeout(10):  # the server stays silent; beside other work the loop may come late
         item = await incoming.receive()
     assert isinstance(item, SessionMessage)
     return [item.message]
