@@ -14,9 +14,9 @@ from ..shared.facts import Trust, Verification
 from ..shared.log import log
 from ..shared.markup import HarmlessText, harmless
 from ..shared.request import GitWorkspace
-from ..shared.runs.cost import MODEL
 from ..shared.runs.record import (
     FILE_TURNS,
+    MODEL,
     TOOLS,
     TRACE,
     TRUST,

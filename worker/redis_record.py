@@ -11,8 +11,8 @@ from typing import Any
 
 from ..shared.connection import Pipe, ScriptCall
 from ..shared.metrics import spent_fields
-from ..shared.runs.cost import SPENT
 from ..shared.runs.keys import EVENTS, INDEX, LEASES, METRICS, PENDING, WEBHOOKS, channel, keys_of
+from ..shared.runs.record import SPENT
 from ..shared.runs.store import RECORD
 from .core.emit import RunUpdate
 

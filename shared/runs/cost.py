@@ -18,9 +18,8 @@ from ..delegation import Usage
 from ..ids import first_id
 from ..wire import Timestamp, Wire
 from .keys import BILLS, LEASES, record_key
+from .record import LABELS, MODEL, SESSION, SPENT
 
-LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
-"""Fields of the record that a report needs: requests and results may be megabytes."""
 GROUPS = "day, model, session, label, label:KEY or delegation"
 _GROUP = re.compile(r"day|model|session|delegation|label(:.+)?", re.DOTALL)
 DEAREST, MOST_GROUPS = 10, 1000

@@ -15,15 +15,8 @@ from ..delegation import Status
 from ..wire import Wire, now
 from .cost import PAGE, fields_of_records
 from .keys import BILLS, INDEX, LEASES, PRUNE, keys_of, record_key
+from .record import AFTER, CONTINUES, DISK
 
-DISK = "disk"
-"""The field of a record with the bytes on disk of its workspace and artifacts."""
-CONTINUES = "continues"
-"""The field of a record with the id of the delegation whose files it copies: it continues, repeats or merges it."""
-AFTER = "after"
-"""The field of a record with the ids of the delegations that it waits for, as long as it does."""
-UPLOAD = "upload"
-"""The field of a record with the upload that its workspace is made of."""
 MAX_IDS = 1000
 REMOVED = Script("removed")
 RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))

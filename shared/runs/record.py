@@ -23,10 +23,12 @@ from ..request import ArchiveWorkspace, DelegationRequest, Limits
 from ..text import shortened
 from ..webhooks import Webhook
 from ..wire import now
-from .cost import LABELS, SESSION
-from .disk import AFTER, CONTINUES, DISK, UPLOAD
 from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
 
+LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
+"""Fields that a report of costs reads without the request and the result, which may be megabytes."""
+AFTER, CONTINUES, DISK, UPLOAD = "after", "continues", "disk", "upload"
+"""The ids that it waits for; the one whose files it copies; the bytes of its files; the upload of its workspace."""
 TRUST = "trust"
 FILE_TURNS = "file_turns"
 OUTPUT = "output"

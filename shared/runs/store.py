@@ -27,7 +27,7 @@ from ..metrics import ACCEPTED, LEASES_LOST
 from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
 from ..wire import now
-from .cost import LABELS, PAGE, SESSION, fields_of_records
+from .cost import PAGE, fields_of_records
 from .disk import RECORD_PARTS, forget
 from .keys import (
     CANCEL,
@@ -43,7 +43,20 @@ from .keys import (
     record_key,
 )
 from .messages import messages_of
-from .record import READ, Claim, acceptance, brief, kept_artifact, kept_run, matches, not_found, published, resource
+from .record import (
+    LABELS,
+    READ,
+    SESSION,
+    Claim,
+    acceptance,
+    brief,
+    kept_artifact,
+    kept_run,
+    matches,
+    not_found,
+    published,
+    resource,
+)
 from .spend import SPEND, kept_under
 from .unstarted import ending, state_of
 

@@ -16,8 +16,8 @@ from ..delegation import MAX_CALL_ERRORS, Status, TerminationReason, ToolAgentRe
 from ..request import After, DelegationRequest
 from ..text import clip
 from .cost import fields_of_records
-from .disk import AFTER
 from .keys import record_key
+from .record import AFTER
 from .store import RunStore
 
 START = Script("start")

@@ -16,7 +16,7 @@ from deputize.worker.core.run_context import RunContext
 from tests.architecture.sources import ROOT
 
 ROOFS = {
-    "worker.core.loop": 11_400,
+    "worker.core.loop": 11_150,
     "worker.core.limits": 4_700,
     "worker.tools.base": 5_300,
     "worker.core.run": 12_900,

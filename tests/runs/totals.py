@@ -12,8 +12,8 @@ from deputize.orchestrator.metrics.exposition import exposition
 from deputize.shared.events import StepCompleted
 from deputize.shared.fleet import Fleet
 from deputize.shared.metrics import ACCEPTED, COST, COUNTED, FINISHED, KINDS, TOKENS, TOOL, TURNS, counted
-from deputize.shared.runs.cost import SPENT
 from deputize.shared.runs.keys import INDEX, METRICS, record_key
+from deputize.shared.runs.record import SPENT
 from deputize.shared.runs.store import RunStore
 
 Reported = dict[tuple[str, ...], float]

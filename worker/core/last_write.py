@@ -9,9 +9,7 @@ from pydantic_core import to_json
 
 from ...shared.delegation import Progress, ToolAgentResult
 from ...shared.events import RunFinished, RunRetried
-from ...shared.runs.cost import SPENT
-from ...shared.runs.disk import DISK
-from ...shared.runs.record import OUTPUT
+from ...shared.runs.record import DISK, OUTPUT, SPENT
 from ...shared.wire import now
 from .outcome import RunOutcome
 from .part import Hearing, Part, errors_reported

@@ -16,8 +16,7 @@ from ...shared.delegation import MAX_CALL_ERRORS, Progress, Step, StepStatus, To
 from ...shared.errors import ErrorType
 from ...shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
 from ...shared.facts import Trust
-from ...shared.runs.cost import SPENT
-from ...shared.runs.record import OUTPUT, TRUST, Claim
+from ...shared.runs.record import OUTPUT, SPENT, TRUST, Claim
 from ...shared.text import clip, shortened
 from ...shared.wire import now
 from ...shared.wording import line_of

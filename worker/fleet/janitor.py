@@ -25,6 +25,7 @@ from ...shared.log import log
 from ...shared.queue import Ticket
 from ...shared.runs import disk
 from ...shared.runs.keys import PRESENCE, PRUNE, channel_in, presence_channel, record_key
+from ...shared.runs.record import UPLOAD
 from ...shared.runs.store import Reaped, RunStore
 from ...shared.runs.upstreams import settle
 from ...shared.settings import Settings
@@ -198,7 +199,7 @@ class Janitor:
         """Deletes uploads whose time is over; what is accepted after the question to Redis has begun it anew."""
         folder, seconds = self.settings.workspaces / UPLOADS, self.settings.upload_retention_seconds
         if await asyncio.to_thread(folder.exists):
-            needed = await disk.held(self.store.redis, disk.UPLOAD)
+            needed = await disk.held(self.store.redis, UPLOAD)
             paths = {upload_path(self.settings.workspaces, upload) for upload in needed}
             await asyncio.to_thread(delete_unused_files, folder, seconds, paths)
 

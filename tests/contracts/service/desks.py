@@ -13,9 +13,8 @@ from deputize.shared.delegation import Artifact, Status, TerminationReason, Tool
 from deputize.shared.events import AnyEvent, Envelope, Event, ProgressMade, RunFinished
 from deputize.shared.fleet import Fleet, ToolCard, WorkerCard
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.disk import DISK
 from deputize.shared.runs.keys import channel
-from deputize.shared.runs.record import Claim, fields_of
+from deputize.shared.runs.record import DISK, Claim, fields_of
 from deputize.shared.runs.store import RECORD, WRITING
 from deputize.shared.settings import Settings
 from deputize.shared.wire import now

@@ -10,10 +10,10 @@ import pytest
 
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.delegation import Status, StatusCounts, Usage
-from deputize.shared.runs.cost import MODEL, cost_report
+from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.disk import disk_usage, prune
 from deputize.shared.runs.keys import BILLS, INDEX, LEASES, filed_key, keys_of, record_key
-from deputize.shared.runs.record import matches
+from deputize.shared.runs.record import MODEL, matches
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, write

@@ -11,9 +11,9 @@ from deputize.shared.connection import Pipe
 from deputize.shared.ids import new_id
 from deputize.shared.message import Message, MessageMode
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.cost import SPENT
 from deputize.shared.runs.keys import LEASES, METRICS, record_key
 from deputize.shared.runs.messages import send
+from deputize.shared.runs.record import SPENT
 from deputize.shared.runs.store import RunStore
 from deputize.shared.runs.webhook_queue import settle, take
 from deputize.worker.core.emit import RunUpdate

@@ -15,8 +15,9 @@ from deputize.shared.connection import connect
 from deputize.shared.errors import Unavailable
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.disk import DISK, prune
+from deputize.shared.runs.disk import prune
 from deputize.shared.runs.keys import LEASES, PRESENCE, PRUNE, keys_of, record_key
+from deputize.shared.runs.record import DISK
 from deputize.shared.workspaces import upload_path, use_upload
 from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.task import carry_out
