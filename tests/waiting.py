@@ -7,6 +7,7 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 TICK = 0.01
@@ -36,6 +37,11 @@ def until_sync(condition: Callable[[], Any], timeout: float = 120) -> Any:
             raise AssertionError(f"not within {timeout} s: {_said(condition)}")
         threading.Event().wait(TICK)
     return value
+
+
+async def until_it_waits(pid: int) -> None:
+    """Waits until a process waits itself: the interpreter overlooks a signal that comes just before a read begins."""
+    await until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "S")
 
 
 def _said(condition: Callable[[], Any]) -> str:

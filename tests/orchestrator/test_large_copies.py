@@ -17,7 +17,7 @@ from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
 from tests.orchestrator.terminal import on_terminal
-from tests.waiting import until
+from tests.waiting import until, until_it_waits
 from tests.worker.workspace.trees import git
 
 PART = 64 * 1024**2
@@ -118,6 +118,7 @@ async def test_a_person_at_a_terminal_is_asked_before_a_large_copy(
         if answer:
             terminal.type(answer)
         else:
+            await until_it_waits(terminal.process.pid)
             terminal.send(signal.SIGINT)
         assert await terminal.ended() == code
         assert "Traceback" not in terminal.drawn

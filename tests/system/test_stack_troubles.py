@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -112,9 +113,10 @@ def test_a_stack_that_is_only_read_gets_a_worker_when_there_is_work(folder: Path
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's")
 def test_a_disk_that_fills_up_while_a_command_waits_is_reported_at_once(folder: Path) -> None:
-    write = {"call": "bash", "arguments": {"command": "echo begun; head -c 900000 /dev/zero > full"}}
+    """Another program fills it: what the command itself writes too much of, its worker removes."""
+    waits = {"call": "bash", "arguments": {"command": "touch begun; sleep 1000"}}
     model = folder.with_suffix(".json")
-    model.write_text(json.dumps({"rules": [{"turns": [[{"call": "glob", "arguments": {"pattern": "*"}}], [write]]}]}))
+    model.write_text(json.dumps({"rules": [{"turns": [[{"call": "glob", "arguments": {"pattern": "*"}}], [waits]]}]}))
     script = (
         'mount -t tmpfs -o size=400k,mode=700 tmpfs "$1"; "$0" -c "$2"; echo $?; flock "$1/home/supervisor.lock" true'
     )
@@ -133,9 +135,14 @@ def test_a_disk_that_fills_up_while_a_command_waits_is_reported_at_once(folder: 
         text=True,
     ) as running:
         assert running.stdout
+        disk = Path(f"/proc/{running.pid}/root{folder}")
+        until_sync(lambda: [*disk.glob("home/workspaces/*/files/begun")], 60)
+        with suppress(OSError), (disk / "full").open("wb", buffering=0) as full:
+            while full.write(bytes(4096)):
+                pass
+        begun = time.monotonic()
         lines = [(line, time.monotonic()) for line in running.stdout]
     model.unlink()
-    begun = next(at for line, at in lines if line.startswith("turn 1"))
     (said, end), (code, _) = lines[-2:]
     assert (f"no space left at {folder}/home" in said, code) == (True, "3\n")
     assert end - begun < 10

@@ -45,7 +45,7 @@ from tests.orchestrator.fake_permissions import question
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.terminal import on_terminal
 from tests.sampling import sampled
-from tests.waiting import until
+from tests.waiting import until_it_waits
 
 ID, ENDED, NAME = "<id>", "<ended>", "report\x1b[31m.md"
 READING = {
@@ -333,8 +333,7 @@ async def test_the_first_ctrl_c_ends_a_question_also_in_an_event_loop() -> None:
     with closing_fd(ours):
         while b"[y/N]: " not in said:
             said += await asyncio.to_thread(os.read, ours, 1000)
-        # The interpreter overlooks a signal that comes just before its read begins.
-        await until(lambda: Path(f"/proc/{asking.pid}/stat").read_text().rpartition(") ")[2][0] == "S")
+        await until_it_waits(asking.pid)
         asking.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(asking.wait(), 30) == 0
         assert b"aborted" in os.read(ours, 1000)
