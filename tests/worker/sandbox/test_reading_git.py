@@ -58,18 +58,33 @@ STARTED = {
 }
 """What plain git starts in these lines, among others; the last are those of a submodule."""
 KEEP_ACCEPTED = """
-cp .git/config base
-while read -r key; do
-    cp .git/config before
-    (cd / && git config --file /workspace/.git/config "$key" /workspace/evil.sh)
+mapfile -d '' -t entries < entries
+works() {
     for line in 'log -1' 'diff --cached --quiet'; do
         timeout 5 git $line </dev/null >/dev/null 2>&1
-        [ $? -lt 128 ] || { mv before .git/config; break; }
+        [ $? -lt 128 ] || return 1
     done
-done < keys
+}
+try() {
+    local before=$(< .git/config)
+    printf '%s' "${entries[@]:$1:$2}" >> .git/config
+    if works; then return; fi
+    printf '%s\\n' "$before" > .git/config
+    if [ "$2" -gt 1 ]; then try "$1" $(($2 / 2)); try $(($1 + $2 / 2)) $(($2 - $2 / 2)); fi
+}
+cp .git/config base
+try 0 ${#entries[@]}
 mv .git/config every; cp base .git/config
 """
-"""Makes a configuration of all the settings with which git still works."""
+"""Makes a configuration of all the settings with which git still works: halves with one that ends it are halved."""
+
+
+def entry(key: str) -> str:
+    """The lines of a configuration that set it to a program."""
+    section, _, rest = key.partition(".")
+    name, _, variable = rest.rpartition(".")
+    head = f'[{section} "{name}"]' if name else f"[{section}]"
+    return f"{head}\n\t{variable} = /workspace/evil.sh\n"
 
 
 def settings() -> list[str]:
@@ -117,7 +132,7 @@ async def test_no_setting_of_git_starts_a_program_in_a_line_that_only_reads(tmp_
     folder, plain = tmp_path / "ws", set[str]()
     with sandbox_over(folder) as sandbox:
         await make_tree(sandbox, folder)
-        (folder / "keys").write_text("".join(f"{key}\n" for key in settings() if key not in SWITCHES))
+        (folder / "entries").write_text("\0".join(entry(key) for key in settings() if key not in SWITCHES))
         await said(sandbox, KEEP_ACCEPTED, timeout=150)
         (folder / "pwned").unlink(missing_ok=True)
         assert (folder / "every").read_text().count("\n") > 200
