@@ -11,9 +11,9 @@ from pydantic import Field, TypeAdapter, ValidationError, computed_field, model_
 
 from .errors import DeputizeError
 from .facts import FileChange, GitFacts, MergeFacts, StepChange, Trust, Verification
+from .instructions import InstructionFile
 from .marks import Mark
 from .message import Message
-from .notebook import cell, line
 from .request import DelegationRequest, Limits
 from .text import count
 from .wire import Timestamp, Wire
@@ -58,12 +58,7 @@ class TerminationReason(StrEnum):
     @property
     def is_limit(self) -> bool:
         """A limit or budget ended the run (exit code 5)."""
-        return self in (
-            TerminationReason.MAX_TURNS,
-            TerminationReason.MAX_TOOL_CALLS,
-            TerminationReason.TIMEOUT,
-            TerminationReason.BUDGET,
-        )
+        return self.value in ("max_turns", "max_tool_calls", "timeout", "budget")
 
 
 class Usage(Wire):
@@ -170,6 +165,8 @@ class ToolAgentResult(Wire):
     """Null where its workspace was not cloned from a git repository."""
     merge: MergeFacts | None = Field(default=None, exclude_if=lambda merge: merge is None)
     """Left out of all results but those of merges."""
+    instructions: list[InstructionFile] = Field(default_factory=list, exclude_if=lambda files: not files)
+    """The files with instructions of the project that the model has read; left out where there are none."""
     trust: Trust = Trust()
     """The sources that the conversation had read by its end."""
     artifacts: list[Artifact] = Field(default_factory=list)
@@ -242,9 +239,13 @@ class ToolAgentResult(Wire):
         return f"{self.headline} ({', '.join((self.termination_reason, *self.notes))})"
 
     def __repr__(self) -> str:
+        from .notebook import line  # few programs show it
+
         return line("ToolAgentResult", self.delegation_id, self.ending, self.summary, self.file_changes)
 
     def _repr_html_(self) -> str:
+        from .notebook import cell
+
         why = self.verification.why or "".join(self.trouble[-1:] if not self.success else ())
         return cell(self.mark, (self.ending, why, self.delegation_id), self.summary, self.file_changes)
 
@@ -444,4 +445,6 @@ class Delegation(Wire):
     """Null until it has ended."""
 
     def __repr__(self) -> str:
+        from .notebook import line
+
         return line("Delegation", self.id, self.result.ending if self.result else self.status, self.request.title)

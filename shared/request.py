@@ -30,9 +30,7 @@ MAX_AFTER = 50
 """Cap on the delegations that one waits for."""
 MAX_BATCH = 1000
 """Cap on the requests of one batch."""
-VERIFY_ROUNDS = 2
-VERIFY_SECONDS = 300.0
-
+VERIFY_ROUNDS, VERIFY_SECONDS = 2, 300.0
 
 RetryReason = Literal[
     "error", "model_unavailable", "worker_lost", "loop_detected", "timeout", "max_turns", "max_tool_calls"
@@ -249,6 +247,7 @@ class RequestFields(TypedDict, total=False):
     priority: int
     webhook: Webhook | Mapping[str, Any] | None
     retry: AutomaticRetry | RetryFields | None
+    project_instructions: bool
     parent_id: str | None
     idempotency_key: str | None
     continues: str | None
@@ -326,6 +325,8 @@ class DelegationRequest(Request):
     """The webhook that is notified of its end and its permission requests. Null: that of the service's settings."""
     retry: AutomaticRetry | None = None
     """Whether it is done again by itself where it fails. Null: it is not."""
+    project_instructions: bool = Field(default=True, exclude_if=lambda given: given)
+    """Whether the model reads AGENTS.md of the files as they were before the run, else CLAUDE.md or GEMINI.md."""
     parent_id: str | None = Field(default=None, max_length=MAX_NAME)
     """The delegation whose run submits this one; null for every other caller."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
@@ -336,7 +337,6 @@ class DelegationRequest(Request):
     """The finished delegation that this one repeats; set by its retry."""
     from_turn: int | None = _bounded(None, "fromTurn")
     """The turn of `retryOf` with which this one begins: its conversation and its files until then are kept."""
-
     merges: list[Annotated[str, Field(max_length=MAX_NAME)]] = Field(
         default_factory=list, max_length=MAX_ENTRIES, exclude_if=lambda ids: not ids
     )

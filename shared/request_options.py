@@ -127,6 +127,13 @@ OPTIONS = {
         "Checks",
         choices=("yes", "no"),
     ),
+    "projectInstructions": Option(
+        "--project-instructions",
+        None,
+        "Whether it reads AGENTS.md of the files, else CLAUDE.md or GEMINI.md; default: yes.",
+        "Agent",
+        choices=("yes", "no"),
+    ),
     "deliver/branch": Option("--deliver", "BRANCH", "Push the changes of --git as this branch; {id} is filled in."),
     "deliver/message": Option("--deliver-message", TEXT, "The message of that commit.", kind="text"),
     "deliver/pullRequest/title": Option("--pull-request", "TITLE", "Open a pull request for it, as a draft."),

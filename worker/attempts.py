@@ -43,6 +43,7 @@ from .core.run_context import RunContext, not_executed
 from .core.tool_calls import ToolCalls
 from .fleet.gate import EndpointWait, PrefixWait
 from .fleet.inbox import Inbox
+from .instructions.part import ProjectInstructions
 from .models.base import Model
 from .permission import Approval, PermissionRequests
 from .policy import PolicyContext, within
@@ -106,6 +107,7 @@ class Attempt:
             report_step=partial(services.progress.update, claim.id),
             free_slot=services.free_slot,
         )
+        self.instructions = ProjectInstructions(self.context, services.settings, services.store.redis, self.reading)
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
         self.spending = DaySpending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
         self.trace = services.trace(claim, emit.mask)
@@ -193,6 +195,7 @@ class Attempt:
         self._workspace.snapshots.turn = lambda: self.context.meter.turns
 
     async def set_up(self) -> None:
+        await self.instructions.load(self.workspace)
         self._project = await self.offer.project_tools(self.context.claim, self.workspace, self.report_progress)
 
     def report_progress(self, message: str) -> None:
@@ -263,9 +266,13 @@ class Attempt:
 
     def upstreams(self) -> HarmlessText:
         """Returns the reports on the delegations that this one waited for, as the model reads them."""
-        claim = self.context.claim
-        tags = [tool.name for tool in self.offer.tools] if claim.request.tool_call_style == "xml" else []
-        return harmless(claim.kept.get(UPSTREAMS, ""), tags)
+        return harmless(self.context.claim.kept.get(UPSTREAMS, ""), self._tags)
+
+    @property
+    def _tags(self) -> list[str]:
+        """Names of elements that are calls where the model writes its calls as text."""
+        is_text = self.context.claim.request.tool_call_style == "xml"
+        return [tool.name for tool in self.offer.tools] if is_text else []
 
     def _conversation(self, model: Model) -> tuple[Conversation, Model]:
         """Returns the conversation, and the model in the tool-call style of the request."""
@@ -275,7 +282,7 @@ class Attempt:
 
             model = XmlCalls(model)
             translate = model.translate
-        task = first_message(claim.request, self.upstreams().noted)
+        task = first_message(claim.request, self.upstreams().noted, self.instructions.text(self._tags))
         conversation = Conversation(
             claim.history or self._continued,
             store,
@@ -290,11 +297,12 @@ class Attempt:
         for entry in self._continued:  # now this run's own; with the new task it is one write, as nothing is awaited
             store(entry)
         if self._continued and not claim.request.from_turn:
+            more = first_message(claim.request, self.upstreams().noted)  # it has the instructions already
             if calls := conversation.unanswered(0):
                 results = [not_executed("the delegation ended before") for _ in calls]
-                conversation.answer(zip(calls, results, strict=True), "\n\n".join(task))
+                conversation.answer(zip(calls, results, strict=True), "\n\n".join(more))
             else:
-                conversation.ask(*task)
+                conversation.ask(*more)
         return conversation, model
 
     def _model_calls(self, model: Model, conversation: Conversation, tools: RunTools) -> ModelCalls:

@@ -354,8 +354,8 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         gone = "its files were removed"
         lines.append(f"on disk    {output.size(delegation.disk_bytes) if delegation.disk_bytes else gone}")
     lines += [f"artifact   {made.name}, version {made.version}, {made.size} bytes" for made in result.artifacts]
-    lines += [f"error      {error}" for error in output.other_errors(result)]
-    return lines
+    instructed = [f"instructed {read.path}, sha256 {read.sha256[:12]}" for read in result.instructions]
+    return [*lines, *instructed, *(f"error      {error}" for error in output.other_errors(result))]
 
 
 @click.command("list")

@@ -36,6 +36,7 @@ WEBHOOK = "webhook"
 CALLER = "caller"
 """The token whose notifications have a bound of their own."""
 UPSTREAMS = "upstreams"
+INSTRUCTIONS = "instructions"
 ANNOUNCED = "announced"
 READ = "read"
 CLOSED = "closed"
@@ -204,6 +205,7 @@ KEPT: Mapping[str, Callable[[str], Any]] = {
     OUTPUT: str,
     WEBHOOK: Webhook.model_validate_json,
     UPSTREAMS: str,
+    INSTRUCTIONS: str,
     MESSAGES: int,
     ANNOUNCED: int,
     READ: int,

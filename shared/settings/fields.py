@@ -72,6 +72,8 @@ class ToolSettings(_Table):
     """call_subagent."""
     enable_discovered: Switch = None
     """The tools that the discovery command declares."""
+    instruction_files: Annotated[list[str], COMMA_SEPARATED] = ["AGENTS.md", "CLAUDE.md", "GEMINI.md"]
+    """The names of files with a project's instructions; in each directory the first one counts. Empty: none is read."""
 
     skills_dir: FilePath | None = None
     """Where skills are; ``skills`` where it is unset and enable_skills is true. A relative path is looked for below

@@ -21,7 +21,7 @@ FILES = {
     "claims": ["worker/verification/summary_claims.py"],
     "delivery": ["worker/parts/delivery.py"],
 }
-LEFT = ["traces", "reading", "snapshots", "permission", "caps"]
+LEFT = ["traces", "reading", "instructions", "snapshots", "permission", "caps"]
 OF_THE_CORE = (
     *(f"tests/worker/core/test_{name}.py" for name in ("emit", "ledger", "loop", "prompt", "run_context")),
     "tests/fundamentals/test_14_the_loop_alone.py",

@@ -82,6 +82,7 @@ _HANDED_ON: Mapping[str, str] = {
         "Emitter.delta Emitter.store_message Emitter.set_call_state Emitter.set Emitter.end"
     ),
     "worker/core/last_write.py": "result_of",
+    "worker/instructions/part.py": "ProjectInstructions.text",
     "worker/core/ledger.py": (
         "Ledger.__init__ Ledger.check Ledger.waiting Ledger.start Ledger.finish Ledger.finished Ledger.left "
         "Ledger.resolve"

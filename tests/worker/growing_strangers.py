@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import anyio
 
 from deputize.shared import notebook
 from deputize.shared.git import command, credentials, hosted, own, remote
+from deputize.shared.libc import closing_fd
 from deputize.shared.settings import Settings
+from deputize.worker.instructions import files
 from deputize.worker.mcp import streams
 from deputize.worker.sandbox import buffers
 from deputize.worker.sandbox import command as commands
@@ -39,6 +44,13 @@ def _fed(text: str) -> None:
     asyncio.run(read())
 
 
+def _instructions(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "AGENTS.md").write_bytes(raw(text))
+        with closing_fd(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as opened:
+            files.instructions_of(opened, "", ["AGENTS.md"])
+
+
 def _hidden(text: str) -> None:
     buffers.HiddenLines().replace(text.split("a"), "a")
 
@@ -56,6 +68,8 @@ READS_OF_STRANGERS: Mapping[str, Callable[[str], object]] = {
     "shared/git/remote.py:remote_of": lambda text: remote.remote_of(f"http://git.example:3000/{text}", _SETTINGS),
     "shared/notebook.py:cell": lambda text: notebook.cell("ok", [text, text], text, ()),
     "shared/notebook.py:line": lambda text: notebook.line("ToolAgentResult", "dlg_1", "completed", text),
+    "worker/instructions/files.py:instructions_of": _instructions,
+    "worker/instructions/files.py:nested": lambda text: files.nested(text.split("a"), ["b"]),
     "worker/mcp/streams.py:Incoming.feed": _fed,
     "worker/sandbox/buffers.py:BoundedBuffer.add": lambda text: buffers.BoundedBuffer(1000).add(raw(text)),
     "worker/sandbox/buffers.py:HiddenLines.replace": _hidden,

@@ -54,6 +54,19 @@ async def test_siblings_that_start_together_write_their_context_once(redis_url: 
     assert why == ["shared_prefix"] * 7
 
 
+async def test_siblings_share_the_instructions_of_their_project(redis_url: str, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "AGENTS.md").write_text("A rule of this project. " * 1200)
+    async with FakeModel(DONE, cache=PromptCache(), delay=0.3) as model, bench_at(model, redis_url, tmp_path) as bench:
+        events = await finished(bench, await siblings(bench, 10, "", workspace=str(project)))
+    writer, *others = sorted((first_turn(each) for each in events), key=lambda usage: -usage.cache_write_tokens)
+    prefix = others[0].cache_read_tokens
+    assert prefix > 5_000
+    assert prefix <= writer.cache_write_tokens < prefix * 1.02
+    assert {usage.cache_read_tokens for usage in others} == {prefix}
+
+
 async def test_a_worker_counts_what_its_model_calls_used(redis_url: str, tmp_path: Path) -> None:
     async with FakeModel(DONE, cache=PromptCache()) as model, bench_at(model, redis_url, tmp_path) as bench:
         events = [(await finished(bench, [id]))[0] for id in await siblings(bench, 2)]

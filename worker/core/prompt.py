@@ -87,11 +87,12 @@ def system_prompt(mount: str, *, skills: bool = False, own: str | None = None, h
     return f"{text}\n\n{_SKILLS}" if skills else text
 
 
-def first_message(request: DelegationRequest, upstreams: str = "") -> tuple[str, ...]:
+def first_message(request: DelegationRequest, upstreams: str = "", instructions: str = "") -> tuple[str, ...]:
     """Returns context, task and expected outcome under their headings; the shared context as a text block of its own.
 
     It comes first and is a block because what precedes the end of a block can be read from the prompt cache.
     ``upstreams`` are the results that it waited for, as JSON, so that their words cannot pose as the caller's.
+    ``instructions`` are those of the project, which delegations share as they do the context.
     """
     length = request.shared_context_length or len(request.context)
     shared, rest = request.context[:length].strip(), request.context[length:].strip()
@@ -100,7 +101,8 @@ def first_message(request: DelegationRequest, upstreams: str = "") -> tuple[str,
         parts.append(f"# Expected outcome\n\n{request.expected_outcome.strip()}")
     if request.output_schema is not None:
         parts.append(_HAND_IN)
-    return (*([f"# Context\n\n{shared}"] if shared else []), "\n\n".join(filter(None, parts)))
+    first = "\n\n".join(filter(None, [instructions, f"# Context\n\n{shared}" if shared else ""]))
+    return (*([first] if first else []), "\n\n".join(filter(None, parts)))
 
 
 def last_turn(limit: LimitReached, *, hands_in: bool = False) -> str:

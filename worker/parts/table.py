@@ -73,6 +73,7 @@ PARTS = (
     Row("metrics", Metrics),
     Row("webhook", _webhook),
     Row("reading", Reading),
+    Row("instructions", lambda attempt: attempt.instructions),  # behind ``reading``, which notes the task first
     Row("snapshots", Snapshots),  # behind ``reading``: what it adds to a result is bounded
     Row("merge", _merge),
     Row("rounds", _rounds),

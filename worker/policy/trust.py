@@ -32,12 +32,12 @@ class ReadSources:
 
     def begin(self, inherited: Trust) -> None:
         """Notes the task, and what those had read who wrote it or the conversation that it continues."""
-        self._add(Trust(sources=[PARENT]).plus(inherited))
+        self.add(Trust(sources=[PARENT]).plus(inherited))
 
     def note(self, tool: AnyTool, params: Any, result: ToolResult) -> None:
         """Notes what the result of a call lets the conversation read. Failures count: their errors are texts, too."""
         for read in self._read(tool, params, result):
-            self._add(read)
+            self.add(read)
 
     def harmless(self, result: ToolResult) -> ToolResult:
         """Returns the result without imitations of control markup in what the model reads; they are counted."""
@@ -45,7 +45,7 @@ class ReadSources:
         places = content.places + error.places
         if not places:
             return result
-        self._add(Trust(neutralized=places))
+        self.add(Trust(neutralized=places))
         text = HarmlessText(content.text, places).noted
         return replace(result, content=text, error=None if result.error is None else error.text)
 
@@ -62,7 +62,8 @@ class ReadSources:
             if self.commands_reach_hosts and tool.availability.needs_sandbox:
                 yield Trust(sources=[WEB], tainted_by=[WEB])
 
-    def _add(self, read: Trust) -> None:
+    def add(self, read: Trust) -> None:
+        """Notes a source beside those of calls."""
         trust = self.trust.plus(read)
         if trust != self.trust:
             self.trust = trust

@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from ...shared.errors import DeputizeError, Misconfigured, ToolError
-from ...shared.libc import is_memory_private, keep_memory_private
+from ...shared.libc import closing_fd, is_memory_private, keep_memory_private
+from ...shared.listed import Source, listed, outer_rules
 from ...shared.open_files import raise_limit
 from ...shared.promises import PROMISES, Finding, Promise
 from ...shared.request import ApprovalMode
 from ...shared.settings import SandboxSettings, Settings, environment
 from ..contracts import Command
+from ..instructions.files import instructions_of, nested
 from ..linux.open_files import OpenFiles
 from ..policy.explanation import Explainer
 from ..policy.rule_file import load_rules
@@ -282,7 +284,18 @@ async def project_rows(settings: Settings, directory: Path, folder: Path) -> lis
         when = "done already" if await SetupCache(settings).is_kept(tools, directory) else "runs before the next run"
         hosts = network([*own.setup_hosts, *own.allowed_hosts])
         rows.append(Finding("✓", "set-up", f"{own.setup} ({when}; {hosts})"))
+    rows += _instructions(settings, directory)
     return [*rows, *_dependencies(directory, tools), *_programs(directory, tools, programs)]
+
+
+def _instructions(settings: Settings, directory: Path) -> Iterator[Finding]:
+    """Yields the files whose words a run on a copy of the directory reads as the project's instructions."""
+    names = settings.tools.instruction_files
+    with closing_fd(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as folder:
+        paths = listed(Source(folder, directory), outer_rules(directory))
+        found = [each for where in ("", *nested(paths, names)) if (each := instructions_of(folder, where, names))]
+    if found:
+        yield Finding("✓", "instructions", "; ".join(", ".join(file.path for file in each.files) for each in found))
 
 
 def _limits_of(own: SandboxSettings) -> str:

@@ -46,6 +46,7 @@ class Inheritance:
             "model": request.model or mine.model,
             "effort": self._effort(request),
             "tool_call_style": mine.tool_call_style,
+            "project_instructions": mine.project_instructions and request.project_instructions,
             "priority": mine.priority,
             "labels": mine.labels | request.labels,
             "parent_id": self.claim.id,

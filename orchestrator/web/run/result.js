@@ -1,4 +1,4 @@
-// The result of a delegation: why it ended, summary, verdict, checks with their evidence, changed files, artifacts.
+// The result of a delegation: why it ended, summary, verdict, checks with their evidence, files, artifacts.
 
 import { open } from "../api.js";
 import { verdictClass } from "../delegations.js";
@@ -108,6 +108,8 @@ export function resultView({ result, id, request }, explain) {
       section(["Output ", span("faint", visible(outputStatus))], null, block("Output", visibleJson(output))),
     result.fileChanges.length > 0 ? changesView(id, result, explain) :
       request.workspace.kind !== "empty" && !result.truncated && text("faint", "No files changed."),
+    result.instructions?.length > 0 && section("Instructions of the project", null,
+      list("Instructions", "files", result.instructions.map(({ path, sha256 }) => div("flow", code(path), span("faint", `SHA-256 ${sha256.slice(0, 12)}`))))),
     result.artifacts.length > 0 &&
       section("Artifacts", null, list("Artifacts", "files", result.artifacts.map(artifact))),
   ];

@@ -112,8 +112,11 @@ async def test_show_prints_events_steps_and_patch(url: str, service: FakeService
 async def test_show_prints_what_was_made_to_be_handed_over(url: str, service: FakeService) -> None:
     id = await accepted(service)
     service.made[id, "report.md"] = ["old", "new, without a line end"]
-    service.finish(id, artifacts=[{"name": "report.md", "version": 2, "size": 23}])
-    assert "artifact   report.md, version 2, 23 bytes\n" in (await called(url, "show", id)).stdout
+    instructions = [{"path": "AGENTS.md", "sha256": "ab" * 32}]
+    service.finish(id, artifacts=[{"name": "report.md", "version": 2, "size": 23}], instructions=instructions)
+    shown = (await called(url, "show", id)).stdout
+    assert "artifact   report.md, version 2, 23 bytes\n" in shown
+    assert "instructed AGENTS.md, sha256 abababababab\n" in shown
     assert (await called(url, "show", id, "--artifact", "report.md")).stdout == "new, without a line end"
     none = await called(url, "show", id, "--artifact", "x")
     assert (none.exit_code, none.stdout) == (2, "")

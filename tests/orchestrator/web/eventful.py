@@ -18,6 +18,7 @@ from deputize.shared.events import (
     Waiting,
 )
 from deputize.shared.facts import Check, FileChange, StepChange, SummaryClaim, Verification
+from deputize.shared.instructions import InstructionFile
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.wire import now
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -102,6 +103,7 @@ def ended(service: FakeService, id: str, child: str) -> None:
         file_changes=[FileChange(path="pricing.py", change="modified", added_lines=1, removed_lines=1)],
         verification=Verification(verdict="refuted", checks=[check], claims=claims),
         artifacts=[Artifact(name="report.md", version=1, size=8)],
+        instructions=[InstructionFile(path=f"AGENTS.md {HOSTILE}", sha256="ab" * 32)],
         turn_count=2,
         tool_call_count=3,
         usage=USAGE,

@@ -71,6 +71,7 @@ async def test_a_run_is_watched_understood_replayed_and_kept(pages: Pages, tmp_p
         async with page.expect_download() as downloading:
             await button(result, "Download report.md").click()
         assert Path(await (await downloading.value).path()).read_text("utf-8") == "# Report"
+        await expect(result.get_by_role("list", name="Instructions")).to_contain_text("SHA-256 abababababab")
         await result.get_by_role("button", name="its step").click()
         await expect(row(page, re.compile(r"failed \$ test"))).to_have_attribute("aria-selected", "true")
         await button(page, "Close the details").click()

@@ -203,6 +203,26 @@ async def test_it_shows_what_set_up_would_run_which_hosts_it_reaches_and_the_lim
     assert (await of_project(tmp_path, project, **sandbox))["set-up"].detail.startswith(f"{line} (done already; ")
 
 
+async def test_the_files_with_instructions_are_named_as_a_run_reads_them(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    for path, text in {
+        "AGENTS.md": "@docs/style.md",
+        "CLAUDE.md": "not the first",
+        "docs/style.md": "words",
+        "web/CLAUDE.md": "words",
+        "build/AGENTS.md": "ignored",
+        ".gitignore": "build\n",
+    }.items():
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text(text)
+    found = await of_project(tmp_path, project)
+    assert found["instructions"].detail == "AGENTS.md, docs/style.md; web/CLAUDE.md"
+    (project / "AGENTS.md").unlink()
+    (project / "CLAUDE.md").unlink()
+    (project / "web/CLAUDE.md").unlink()
+    assert "instructions" not in await of_project(tmp_path, project)
+
+
 async def test_what_is_missing_and_what_stays_hidden_has_a_remedy(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / ".venv/bin").mkdir(parents=True)
