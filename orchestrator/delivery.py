@@ -11,8 +11,7 @@ from ..shared.delegation import Delegation, ToolAgentResult, shortfall_of
 from ..shared.errors import Conflict, Invalid, RepositoryFailed, Unavailable
 from ..shared.facts import GitFacts
 from ..shared.git.delivery import SECONDS, Delivery
-from ..shared.git.evidence import evidence_of
-from ..shared.git.github import api_host
+from ..shared.git.hosts import api_hosts
 from ..shared.git.own import Patience
 from ..shared.git.remote import check_branch, check_ref, check_url
 from ..shared.masking import SecretMask
@@ -42,8 +41,12 @@ def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings
     check_branch(wanted.branch_of(_SAMPLE), f"{pointer}/branch")
     assert isinstance(request.workspace, GitWorkspace)
     url = check_url(request.workspace.url, settings)
-    if wanted.pull_request and not (isinstance(url, SplitResult) and url.hostname == api_host(settings)):
-        why = f"pull requests can be made at {api_host(settings)} only; see DEPUTIZE_GITHUB_API_URL"
+    if wanted.pull_request and not (isinstance(url, SplitResult) and url.hostname in api_hosts(settings)):
+        hosts = ", ".join(api_hosts(settings))
+        why = (
+            f"pull requests can be made at {hosts} only; see DEPUTIZE_GITHUB_API_URL, DEPUTIZE_GITLAB_API_URL and "
+            "DEPUTIZE_GITEA_API_URL"
+        )
         raise Invalid.at(f"{pointer}/pullRequest", why)
     if wanted.pull_request and settings.git_credentials_file is None:
         raise Invalid.at(f"{pointer}/pullRequest", "the API needs a token; see DEPUTIZE_GIT_CREDENTIALS_FILE")
@@ -74,20 +77,26 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
     Raises Conflict where there is nothing that can be, Invalid, and Unavailable where the host does not answer.
     """
     named = wanted.branch_of(delegation.id) if wanted and "branch" in wanted.model_fields_set else None
+    again = wanted is not None  # then the body of its pull request is brought up to date
     wanted = wanted or delegation.request.deliver or Deliver()
     result, begun = _ended_with(delegation, wanted, named)
-    if begun.commit and (begun.pull_request_url or not wanted.pull_request):
+    if begun.commit and not (wanted.pull_request and (again or not begun.pull_request_url)):
         return None
     check_wanted(delegation.request, wanted, settings)
     if why := shortfall_of(delegation.request, result):
         raise Conflict(
             f"nothing was delivered: {why}; `deputize apply {delegation.id} --into DIR` takes the changes over anyway"
         )
-    missing, restored = result.left_out if result.truncated else [], result.verification.restored
-    changes, mask = result.file_changes, SecretMask(settings.secrets).text
-    evidence = evidence_of(result, changes, mask) if wanted.pull_request else ""
-    delivery = Delivery(
-        delegation.id, delegation.request, wanted, begun.base, patch, missing, restored, changes, evidence
+    mask = SecretMask(settings.secrets).text
+    delivery = Delivery.of(
+        result,
+        delegation.request,
+        wanted,
+        base=begun.base,
+        patch=patch,
+        left_out=result.left_out if result.truncated else [],
+        changes=result.file_changes,
+        mask=mask,
     )
     try:
         if begun.commit:

@@ -152,14 +152,14 @@ WorkspaceSpec = Annotated[
 
 
 class PullRequest(Request):
-    """A pull request for a delivered branch, by GitHub's API."""
+    """A pull request for a delivered branch, by the API of GitHub, GitLab or Gitea."""
 
     title: str | None = Field(default=None, min_length=1, max_length=256)
     """Null is the first line of the task."""
     body: str = Field(default="", max_length=60_000)
     """Markdown."""
-    draft: bool = True
-    """Whether it is opened as a draft."""
+    draft: bool | None = Field(default=None, exclude_if=lambda draft: draft is None)
+    """Whether it is opened as a draft. Null: unless the result is `verified`."""
 
 
 class Deliver(Request):

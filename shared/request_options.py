@@ -136,10 +136,10 @@ OPTIONS = {
     ),
     "deliver/branch": Option("--deliver", "BRANCH", "Push the changes of --git as this branch; {id} is filled in."),
     "deliver/message": Option("--deliver-message", TEXT, "The message of that commit.", kind="text"),
-    "deliver/pullRequest/title": Option("--pull-request", "TITLE", "Open a pull request for it, as a draft."),
+    "deliver/pullRequest/title": Option("--pull-request", "TITLE", "Open a pull request for it."),
     "deliver/pullRequest/body": Option("--pull-request-body", TEXT, "Its text.", kind="text"),
     "deliver/pullRequest/draft": Option(
-        "--pull-request-draft", None, "Whether it is a draft; default: yes.", choices=("yes", "no")
+        "--pull-request-draft", None, "Whether it is a draft; default: unless verified.", choices=("yes", "no")
     ),
     "deliver/withProtected": Option(
         "--deliver-with-protected",

@@ -15,9 +15,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
+from ..delegation import ToolAgentResult
 from ..errors import RepositoryFailed
-from ..facts import FileChange, GitFacts
+from ..facts import FileChange, GitFacts, Verdict
 from ..ids import moment_of
 from ..patch_format import NOT_IN_GIT, TOO_LARGE, omission, parse_patch, without
 from ..request import DelegationRequest, Deliver, GitWorkspace
@@ -26,9 +28,9 @@ from ..text import clip, visible
 from ..wording import put_back
 from .clones import Clone, Wanted, clone_of
 from .command import RECEIVE_PACK, UPLOAD_PACK
-from .evidence import MAX_BODY
-from .github import pull_request
+from .evidence import MAX_BODY, evidence_of
 from .hosted import run_by_hosts
+from .hosts import pull_request
 from .own import OwnRepository, Patience
 from .remote import Remote, remote_of
 
@@ -64,6 +66,26 @@ class Delivery:
     """The first sentences are about those that are not in the patch, in their order."""
     evidence: str = ""
     """Markdown below the body of a pull request: what the worker found."""
+    verdict: Verdict = "unverified"
+    """A pull request is a draft unless it is ``verified``, where the request does not decide."""
+
+    @classmethod
+    def of(
+        cls,
+        result: ToolAgentResult,
+        request: DelegationRequest,
+        wanted: Deliver,
+        *,
+        base: str,
+        patch: str,
+        left_out: list[str],
+        changes: Sequence[FileChange],
+        mask: Callable[[str], str],
+    ) -> Self:
+        """Returns the delivery of a result. ``mask`` hides secrets in the words of strangers."""
+        id, found = result.delegation_id, result.verification
+        evidence = evidence_of(result, changes, mask) if wanted.pull_request else ""
+        return cls(id, request, wanted, base, patch, left_out, found.restored, changes, evidence, found.verdict)
 
     @property
     def withheld(self) -> list[str]:
@@ -148,7 +170,8 @@ class Delivery:
             return facts
         assert isinstance(spec, GitWorkspace)
         assert facts.branch
-        asked = asked.model_copy(update={"body": self._body(asked.body)})
+        draft = self.verdict != "verified" if asked.draft is None else asked.draft
+        asked = asked.model_copy(update={"body": self._body(asked.body), "draft": draft})
         remote, title = remote_of(spec.url, settings), self.request.title
         url = pull_request(settings, remote, facts.branch, spec.ref, asked, title, patience)
         return facts.model_copy(update={"pull_request_url": url})

@@ -24,7 +24,9 @@ _MAX_SECTION = 8_000
 _CHECKS = "| check | outcome | base | candidate | canary |\n|---|---|---|---|---|"
 _BREAK = "\u200b"
 _PLAIN = re.compile(r"[^\w ./,-]|_|^-")
-_REFERENCE = re.compile(r"@|#|:(?=//)|\b(?:gh|[a-z][a-z0-9]+)(?=-\d)|\bwww(?=\.)", re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"[@#]|[!~$%&^](?=[\w\"{])|:(?=[/\d\"])|\b(?:gh|[a-z][a-z0-9]+)(?=-\d)|\bwww(?=\.)", re.IGNORECASE
+)
 
 
 def evidence_of(result: ToolAgentResult, changes: Sequence[FileChange], mask: Callable[[str], str]) -> str:

@@ -296,6 +296,10 @@ class SettingsFields(_Table):
     """Who commits what is delivered: ``NAME <ADDRESS>``. The service and all workers need the same one."""
     github_api_url: str = Field(default="https://api.github.com", pattern=r"^https?://\S+$")
     """GitHub's API, for pull requests: its own for github.com, or ``https://HOST/api/v3`` for an Enterprise server."""
+    gitlab_api_url: str = Field(default="https://gitlab.com/api/v4", pattern=r"^https?://\S+$")
+    """GitLab's API, for merge requests: that of gitlab.com, or ``https://HOST/api/v4`` for another server."""
+    gitea_api_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    """The API of Gitea or Forgejo, for pull requests: ``https://HOST/api/v1``."""
     webhook: WebhookSettings = WebhookSettings()
     """What notifies the callers of delegations."""
     max_streams: int = Field(default=5000, ge=1)

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 CREATE = {
@@ -28,6 +28,9 @@ CREATE = {
 @dataclass
 class GithubApi:
     """The pull requests of one repository, ``o/r``."""
+
+    accept: ClassVar[str] = "application/vnd.github+json"
+    scheme: ClassVar[str] = "Bearer"
 
     token: str
     port: int = 0
@@ -69,6 +72,9 @@ class GithubApi:
             path = re.sub(rf"^{now}(?=/|$)", "/repos/o/r", path)
         if path == "/repos/o/r":
             return 200, {"default_branch": "trunk", "full_name": self.full_name}
+        if method == "PATCH" and (found := re.fullmatch(r"/repos/o/r/pulls/(\d+)", path)):
+            self.pulls[int(found[1]) - 1] |= body
+            return 200, self.listed(self.pulls[int(found[1]) - 1])
         if path != "/repos/o/r/pulls":
             return 404, {"message": "Not Found"}
         if method == "GET":
@@ -88,7 +94,8 @@ class GithubApi:
             return 422, {"message": "Validation Failed", "errors": [{"field": "base", "code": "invalid"}]}
         if any(each["head"] == body["head"] for each in self.pulls):
             return 422, {"message": "A pull request already exists"}
-        self.pulls.append(body | {"html_url": f"https://github.example/o/r/pull/{len(self.pulls) + 1}"})
+        number = len(self.pulls) + 1
+        self.pulls.append(body | {"number": number, "html_url": f"https://github.example/o/r/pull/{number}"})
         return 201, self.listed(self.pulls[-1])
 
 
@@ -103,10 +110,12 @@ def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             self._serve(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
+        do_PATCH = do_PUT = do_POST  # noqa: N815 - names of the base class
+
         def _serve(self, body: Any) -> None:
             parts = urlsplit(self.path)
             api.requests.append((self.command, parts.path))
-            assert self.headers["Accept"] == "application/vnd.github+json"
+            assert not api.accept or self.headers["Accept"] == api.accept
             more = dict[str, str]()
             if api.limits:
                 status, more, message = api.limits.pop(0)
@@ -114,7 +123,7 @@ def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
             elif api.moved and parts.path.startswith("/repos/o/r"):
                 more = {"Location": api.moved + self.path.removeprefix("/repos/o/r")}
                 status, found = 301, {"message": "Moved Permanently", "url": more["Location"]}
-            elif self.headers["Authorization"] != f"Bearer {api.token}":
+            elif self.headers["Authorization"] != f"{api.scheme} {api.token}":
                 status, found = 401, {"message": "Bad credentials"}
             else:
                 status, found = api.answer(self.command, parts.path, parse_qs(parts.query), body)
@@ -137,8 +146,9 @@ def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def github_api(token: str) -> Generator[GithubApi]:
-    api = GithubApi(token)
+def github_api(token: str, kind: type[GithubApi] = GithubApi) -> Generator[GithubApi]:
+    """Serves the API; ``kind`` may be that of another git host."""
+    api = kind(token)
     with ThreadingHTTPServer(("127.0.0.1", 0), _handler(api)) as http:
         api.port = http.server_address[1]
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})

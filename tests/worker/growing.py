@@ -304,7 +304,7 @@ _OF_OPERATORS = """
     worker/sandbox/buffers.py:BoundedBuffer.__init__
 """
 _OF_PROGRAMS = """
-    shared/git/command.py:git shared/git/command.py:running_git shared/git/github.py:pull_request
+    shared/git/command.py:git shared/git/command.py:running_git shared/git/hosts.py:pull_request
     shared/git/own.py:OwnRepository.records shared/git/own.py:OwnRepository.run
     worker/sandbox/command.py:create_status_file worker/sandbox/command.py:read_status_file
     worker/verification/own_checks.py:CheckedFiles.read

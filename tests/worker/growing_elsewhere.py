@@ -71,6 +71,7 @@ READS_ELSEWHERE: Mapping[str, Callable[[str], object]] = {
     "worker/workspace/files.py:Files.relative": _FILES.relative,
 }
 _HANDED_ON: Mapping[str, str] = {
+    "shared/git/delivery.py": "Delivery.of",
     "worker/attempts.py": "entries_before Attempt.trace_of Attempt.report_progress Attempt.note_files",
     "worker/core/conversation.py": (
         "Conversation.__init__ Conversation.restart Conversation.apart Conversation.ask Conversation.answer "

@@ -6,16 +6,16 @@ It happens before the result is written. A later attempt makes the same commit o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from threading import Event
 
 from ...shared.delegation import TerminationReason, ToolAgentResult, shortfall_of
 from ...shared.errors import Invalid, RepositoryFailed
 from ...shared.facts import GitFacts
 from ...shared.git.delivery import SECONDS, Delivery
-from ...shared.git.evidence import evidence_of
 from ...shared.git.own import Patience
 from ...shared.log import log
-from ...shared.request import DelegationRequest, Deliver
+from ...shared.request import DelegationRequest
 from ...shared.settings import Settings
 from ..threads import release_slot, run_in_thread
 from .cloned import Cloned
@@ -50,7 +50,8 @@ async def deliver_changes(
         report(f"nothing was delivered: {why}", "delivery")
         return known[-1]
     await check_fence()
-    delivery = _delivery(request, wanted, base, result, facts, mask)
+    made = partial(Delivery.of, result, request, wanted, base=base, mask=mask)
+    delivery = made(patch=mask(facts.patch), left_out=[*facts.left_out], changes=facts.changes)
     try:
         done = await run_in_thread(_deliver, settings, delivery, Event(), known.append)
         if done.commit is None:
@@ -61,19 +62,6 @@ async def deliver_changes(
         kind = error.kind if isinstance(error, RepositoryFailed) else "delivery"
         report(f"{error}; the work is kept, and {_then(kind, id)}", kind)
         return known[-1]
-
-
-def _delivery(
-    request: DelegationRequest,
-    wanted: Deliver,
-    base: str,
-    result: ToolAgentResult,
-    facts: Facts,
-    mask: Callable[[str], str],
-) -> Delivery:
-    patch, left_out, restored = mask(facts.patch), [*facts.left_out], result.verification.restored
-    evidence = evidence_of(result, facts.changes, mask) if wanted.pull_request else ""
-    return Delivery(result.delegation_id, request, wanted, base, patch, left_out, restored, facts.changes, evidence)
 
 
 def _then(kind: str, id: str) -> str:

@@ -92,6 +92,7 @@ export function resultView({ result, id, request }, explain) {
   const artifact = ({ name, version, size: bytes }) => div("flow",
     code(name), span("faint", `${size(bytes)}, version ${version}`),
     download(`v1/delegations/${id}/artifacts/${encodeURIComponent(name)}`, name));
+  const instruction = ({ path, sha256 }) => div("flow", code(path), span("faint", `SHA-256 ${sha256.slice(0, 12)}`));
   return [
     section(["Result ", span("faint", reason)], why(`it ended, ${reason}`, explain.end),
       notes.length > 0 && text("faint", notes.join(", ")),
@@ -108,8 +109,8 @@ export function resultView({ result, id, request }, explain) {
       section(["Output ", span("faint", visible(outputStatus))], null, block("Output", visibleJson(output))),
     result.fileChanges.length > 0 ? changesView(id, result, explain) :
       request.workspace.kind !== "empty" && !result.truncated && text("faint", "No files changed."),
-    result.instructions?.length > 0 && section("Instructions of the project", null,
-      list("Instructions", "files", result.instructions.map(({ path, sha256 }) => div("flow", code(path), span("faint", `SHA-256 ${sha256.slice(0, 12)}`))))),
+    result.instructions?.length > 0 &&
+      section("Instructions of the project", null, list("Instructions", "files", result.instructions.map(instruction))),
     result.artifacts.length > 0 &&
       section("Artifacts", null, list("Artifacts", "files", result.artifacts.map(artifact))),
   ];

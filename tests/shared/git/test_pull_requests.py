@@ -11,7 +11,7 @@ import pytest
 
 from deputize.shared.errors import RepositoryFailed
 from deputize.shared.git.delivery import Delivery
-from deputize.shared.git.github import api_host
+from deputize.shared.git.hosts import api_hosts
 from deputize.shared.git.own import Patience
 from deputize.shared.settings import Settings
 from tests.network.git_server import TOKEN, USER, GitServer, git, make_repository
@@ -142,8 +142,14 @@ def test_without_a_token_the_api_is_not_asked(
 
 
 def test_tokens_of_a_host_go_to_its_own_api_alone(tmp_path: Path) -> None:
-    assert api_host(settings(tmp_path)) == "github.com"
-    assert api_host(settings(tmp_path, github_api_url="https://ghe.example/api/v3")) == "ghe.example"
+    assert api_hosts(settings(tmp_path)) == ["github.com", "gitlab.com"]
+    own = settings(
+        tmp_path,
+        github_api_url="https://ghe.example/api/v3",
+        gitlab_api_url="https://gl.example/api/v4",
+        gitea_api_url="http://gitea.example:3000/api/v1",
+    )
+    assert api_hosts(own) == ["ghe.example", "gl.example", "gitea.example"]
 
 
 def test_a_pull_request_lists_what_a_git_host_executes(
