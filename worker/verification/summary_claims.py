@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, NamedTuple
 
 from ...shared.delegation import Step, StepStatus, ToolAgentResult
 from ...shared.facts import FileChange, SummaryClaim, Verification
@@ -14,7 +13,7 @@ from ..attempts import Attempt
 from ..core.outcome import RunOutcome
 from ..core.part import Part
 from ..sandbox.environment import MOUNT
-from ..workspace.patches import MAX_CHANGES, Facts
+from ..workspace.patches import MAX_CHANGES
 
 MAX_FILES = 20
 """Files of a summary that are judged."""
@@ -43,21 +42,14 @@ _REPORTED = re.compile(r"\b[1-9]\d*(?= |\b(?=\)))|\w*[tT]est\w{2,}")
 """What a summary that reports the failures has of their lines in any language: a number, or the name of a test."""
 Shown = Literal["proved", "refuted", "unproved"]
 _SHOWN: Mapping[str, Shown] = {"verified": "proved", "passed": "proved", "refuted": "refuted"}
-_MISSED = "the call that would have changed it"
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """What a run did, as far as its worker observed it. ``changes`` is None where the list is not complete."""
 
     steps: Sequence[Step]
     changes: Sequence[FileChange] | None
     verification: Verification
-
-    @classmethod
-    def of(cls, steps: Sequence[Step], facts: Facts | None, verification: Verification) -> Self:
-        complete = facts is not None and len(facts.changes) < MAX_CHANGES
-        return cls(steps, facts.changes if facts and complete else None, verification)
 
 
 class SummaryFacts(Part):
@@ -69,29 +61,24 @@ class SummaryFacts(Part):
     async def complete(self, result: ToolAgentResult, outcome: RunOutcome) -> ToolAgentResult:
         if not outcome.is_report:
             return result
-        work = Work.of(self._attempt.context.steps.ended, self._attempt.facts, result.verification)
-        claims = summary_claims(outcome.summary, work)
+        facts, steps = self._attempt.facts, self._attempt.context.steps.ended
+        changes = facts.changes if facts and len(facts.changes) < MAX_CHANGES else None
+        claims = summary_claims(outcome.summary, Work(steps, changes, result.verification))
         return result.model_copy(update={"verification": result.verification.model_copy(update={"claims": claims})})
 
 
 def summary_claims(summary: str, work: Work) -> list[SummaryClaim]:
     """Returns whether the tests pass and whether the files that the summary names changed, with the evidence."""
-    tests = _of_checks(work.verification) or _of_tests(summary, work)
+    verdict = work.verification.verdict
+    of_checks = _claim("tests pass", _SHOWN.get(verdict, "unproved"), f"the requested checks are {verdict}")
+    tests = of_checks if work.verification.checks else _of_tests(summary, work)
     return ([tests] if tests else []) + [*_of_files(summary, work)]
-
-
-def _of_checks(verification: Verification) -> SummaryClaim | None:
-    if not verification.checks:
-        return None
-    shown = _SHOWN.get(verification.verdict, "unproved")
-    return _claim("tests pass", shown, f"the requested checks are {verification.verdict}")
 
 
 def _of_tests(summary: str, work: Work) -> SummaryClaim | None:
     """Judges by the last command that ran tests, and by what changed after it."""
-    runs = [at for at, step in enumerate(work.steps) if _ran_tests(step)]
     has_changes = bool(work.changes)
-    if not runs:
+    if not (runs := [at for at, step in enumerate(work.steps) if _ran_tests(step)]):
         is_named = has_changes and _TESTS.search(summary[:_MAX_SUMMARY])
         return _claim("tests pass", "unproved", "no command ran tests") if is_named else None
     last = work.steps[runs[-1]]
@@ -115,10 +102,11 @@ def _of_files(summary: str, work: Work) -> Iterator[SummaryClaim]:
         paths = [name for each in work.changes or () for name in (each.path, each.from_) if name]
         missed = [step for step in work.steps if _changes_nothing(step) and _names(step, path)]
         if any(_same(path, each) for each in paths):
-            yield _claim(claim, "proved", "the files before and after differ", _writer(path, work.steps))
+            writers = (each for each in reversed(work.steps) if any(_same(path, made.path) for made in each.changes))
+            yield _claim(claim, "proved", "the files before and after differ", next(writers, None))
         elif missed and work.changes is not None and not _wrote_later(missed[-1], path, work.steps):
-            why = f"{_MISSED} {'was denied' if missed[-1].denied else 'failed'}"
-            yield _claim(claim, "refuted", why, missed[-1])
+            failed = "was denied" if missed[-1].denied else "failed"
+            yield _claim(claim, "refuted", f"the call that would have changed it {failed}", missed[-1])
         elif work.changes is not None:
             yield _claim(claim, "unproved", "it is the same as before the run")
 
@@ -137,7 +125,6 @@ def _ran_tests(step: Step) -> bool:
 
 
 def _changes_nothing(step: Step) -> bool:
-    """Whether the step was meant to change a file and did not."""
     return (step.denied or step.status is StepStatus.FAILED) and (step.denied or step.type in ("write", "edit"))
 
 
@@ -155,11 +142,6 @@ def _wrote_later(missed: Step, path: str, steps: Sequence[Step]) -> bool:
     """Whether a later step succeeded in what this one was meant to do, for example with the content that was there."""
     later = [step for step in steps[steps.index(missed) + 1 :] if step.type in ("write", "edit")]
     return any(step.status is StepStatus.COMPLETED and _names(step, path) for step in later)
-
-
-def _writer(path: str, steps: Sequence[Step]) -> Step | None:
-    """Returns the last step that changed the file, as far as that is known."""
-    return next((step for step in reversed(steps) if any(_same(path, each.path) for each in step.changes)), None)
 
 
 def _same(path: str, changed: str) -> bool:
