@@ -19,5 +19,3 @@ class Scope(StrEnum):
 
 ALL = frozenset(Scope)
 MCP_PATH = "/mcp"
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name:path}"})
-"""For probes, for clients that are generated, and the files of the web page; they need no token."""

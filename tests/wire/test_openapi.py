@@ -18,10 +18,10 @@ from deputize.orchestrator import openapi
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.problems import Problem
 from deputize.orchestrator.routes import BODIES, ROUTERS
-from deputize.orchestrator.scopes import OPEN_PATHS
 from deputize.orchestrator.service import ROUTES as SCOPES
 from deputize.shared import errors
 from deputize.shared.request import Limits
+from tests.orchestrator.access_tokens import OPEN_PATHS
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import opening, settings
 from tests.wire.conftest import Golden

@@ -125,16 +125,11 @@ class Rounds(Part):
     async def complete(self, result: ToolAgentResult, outcome: RunOutcome) -> ToolAgentResult:
         return with_verdict(result, self._attempt)
 
-    @staticmethod
-    def _is_stuck(verification: Verification) -> bool:
-        in_the_way = [check for check in verification.checks if _is_in_the_way(check)]
-        return not verification.checks or (bool(in_the_way) and all(map(_is_stuck, in_the_way)))
-
     def _goes_back(self, outcome: RunOutcome, verification: Verification) -> bool:
         return (
             outcome.reason is TerminationReason.COMPLETED
             and verification.shortfall(self._run.claim.request.require) != ""
-            and not self._is_stuck(verification)
+            and _may_improve(verification.checks)
             and self._count < self._run.claim.request.max_verify_rounds
             and self._run.meter.may_go_on
         )
@@ -155,9 +150,11 @@ def _is_in_the_way(check: Check) -> bool:
     return check.outcome not in ("evidence", "no_regression")
 
 
-def _is_stuck(check: Check) -> bool:
-    """Whether it decides nothing and never succeeded here, so that further work would not change that."""
-    return check.outcome == "inconclusive" and check.base == check.candidate != "green"
+def _may_improve(checks: Sequence[Check]) -> bool:
+    """Whether work may change the verdict: not where each check in its way never succeeded and decides nothing."""
+    in_the_way = [check for check in checks if _is_in_the_way(check)]
+    stuck = [each for each in in_the_way if each.outcome == "inconclusive" and each.base == each.candidate != "green"]
+    return bool(checks) and (not in_the_way or len(stuck) < len(in_the_way))
 
 
 def returned(

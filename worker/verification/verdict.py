@@ -97,11 +97,6 @@ class Observations:
         before, now = self.base.report or Report(), self.candidate.report
         return now and replace(now, places=now.places | before.places)
 
-    @property
-    def knew_tests(self) -> bool:
-        """Whether tests that are fixed ran before the run, too, so that their places are not the run's words."""
-        return bool(self.new_passes & (self.base.report or Report()).tests.keys())
-
     def with_more(self, base: Observed, candidate: Observed) -> Observations:
         """Returns the same with the states of tests that were executed once more."""
         return replace(
