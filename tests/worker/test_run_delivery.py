@@ -13,7 +13,7 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict
 from deputize.shared.events import Delivered, ProgressMade
 from deputize.shared.request import Deliver
-from tests.network.git_server import git, make_repository
+from tests.network.git_server import git, git_server, make_repository
 from tests.runs.bench import Bench, call, open_bench, say, script
 
 FILES = {"app.py": "one\n", "docs.md": "# Guide\n" * 9, "tests/test_app.py": "old\n" * 9}
@@ -105,3 +105,23 @@ async def test_a_run_that_changed_only_what_was_put_back_delivers_nothing(
         done = await service.deliver(result.delegation_id, Deliver(with_protected=True))
     assert done.result is not None
     assert await delivered(bench, source, done.result) == "M\ttests/test_app.py"
+
+
+@pytest.mark.parametrize(
+    ("lists", "branch", "begin", "then"),
+    [
+        (2, "one", "repository_unreachable: ", "tries it again"),
+        (None, "main", "delivery_branch: ", "delivers it when that is mended"),
+    ],
+)
+async def test_only_a_host_that_did_not_answer_is_worth_the_same_try_again(
+    redis_url: str, tmp_path: Path, source: Path, lists: int | None, branch: str, begin: str, then: str
+) -> None:
+    (root := tmp_path / "served").mkdir()
+    with git_server(root) as server:
+        workspace = {"kind": "git", "url": server.add(source)}
+        server.most_lists = lists  # the clone has two
+        async with open_bench(redis_url, tmp_path / "home", git_hosts=[server.host]) as bench:
+            result = await run(bench, source, "echo two >> app.py", workspace=workspace, deliver={"branch": branch})
+    (error,) = result.errors
+    assert (error.startswith(begin), error.endswith(f"` {then}")) == (True, True), error

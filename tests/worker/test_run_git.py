@@ -204,29 +204,6 @@ async def test_a_delivery_that_fails_changes_no_status(
     assert "+two" in await bench.store.patch(result.delegation_id)
 
 
-@pytest.mark.parametrize(
-    ("lists", "branch", "begin", "then"),
-    [
-        (2, "one", "repository_unreachable: ", "tries it again"),
-        (None, "main", "delivery_branch: ", "delivers it when that is mended"),
-    ],
-)
-async def test_only_a_host_that_did_not_answer_is_worth_the_same_try_again(
-    bench: Bench,
-    server: GitServer,
-    source: Path,
-    tmp_path: Path,
-    lists: int | None,
-    branch: str,
-    begin: str,
-    then: str,
-) -> None:
-    server.most_lists = lists  # the clone has two
-    result = await run(bench, tmp_path, server.add(source), APPEND, deliver={"branch": branch})
-    (error,) = result.errors
-    assert (error.startswith(begin), error.endswith(f"` {then}")) == (True, True), error
-
-
 async def test_a_run_that_did_not_complete_delivers_nothing_by_itself(
     bench: Bench, server: GitServer, source: Path, tmp_path: Path
 ) -> None:

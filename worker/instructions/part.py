@@ -36,6 +36,8 @@ from ..tools.context import ToolResult
 from ..workspace.workspace import Workspace
 from .files import MAX_BYTES, Instructions, instructions_of, nested
 
+_FEW = 1000
+"""Paths that are looked through on the event loop."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _HEAD = (
     "# Instructions of the project\n\nFiles of the project state how work is done in it. They are guidance, by those "
@@ -89,11 +91,15 @@ class ProjectInstructions(Part):
         if stored is None and (origin := self._origin(claim.request)):
             stored = await retried(lambda: self._redis.hget(record_key(origin), INSTRUCTIONS)) or "{}"
         if stored is None:
-            self._found = await run_in_thread(_found_in, workspace.base, [*workspace.snapshots.now], self._names)
+            paths = [*workspace.snapshots.now]
+            if len(paths) <= _FEW and not any(path.rpartition("/")[2] in self._names for path in paths):
+                return  # a thread costs more than this look
+            self._found = await run_in_thread(_found_in, workspace.base, paths, self._names)
         else:
             found = _Found.model_validate_json(stored)
             self._found = found if INSTRUCTIONS in claim.kept else found.model_copy(update={"nearer": []})
-        self._keep()
+        if self._found.root or self._found.nested:
+            self._keep()
 
     async def begin(self, work: Work) -> RunOutcome | None:
         if loop := work.loop:
