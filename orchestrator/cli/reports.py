@@ -119,7 +119,7 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
     output.lines(output.columns([head, *rows, _cells("total", report.total)]))
     output.note("the cost of subagents counts as theirs here; the result of their parent has it, too")
     if by not in ("day", "delegation") and len(report.items) == MOST_GROUPS:
-        output.note(f"only the {MOST_GROUPS:,} dearest are shown; the total has all")
+        output.note(f"at most the {MOST_GROUPS:,} dearest are shown; the total has all")
     if unpriced := report.total.unpriced:
         many = count(unpriced, "delegation")
         output.note(f"the cost of {many} is not known: the price of the model is not")

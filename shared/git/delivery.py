@@ -58,7 +58,7 @@ class Delivery:
     wanted: Deliver
     base: str
     patch: str
-    left_out: list[str]
+    left_out: Sequence[str]
     """Sentences about changes that the patch lacks."""
     restored: Sequence[str] = ()
     """Paths that the checks put back: they are delivered only where that is asked for."""
@@ -75,10 +75,9 @@ class Delivery:
         result: ToolAgentResult,
         request: DelegationRequest,
         wanted: Deliver,
-        *,
         base: str,
         patch: str,
-        left_out: list[str],
+        left_out: Sequence[str],
         changes: Sequence[FileChange],
         mask: Callable[[str], str],
     ) -> Self:

@@ -115,7 +115,8 @@ def _rank(bill: Bill) -> tuple[float, int, str]:
 
 
 def _rank_of_group(bills: Sequence[Bill]) -> tuple[float, int]:
-    return sum([_rank(bill)[0] for bill in bills]), sum([_rank(bill)[1] for bill in bills])
+    ranks = [_rank(bill) for bill in bills]
+    return sum([cost for cost, _, _ in ranks]), sum([tokens for _, tokens, _ in ranks])
 
 
 def _sum(key: str | None, bills: Sequence[Bill]) -> Cost:

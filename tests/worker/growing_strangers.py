@@ -68,6 +68,7 @@ READS_OF_STRANGERS: Mapping[str, Callable[[str], object]] = {
     "shared/git/remote.py:remote_of": lambda text: remote.remote_of(f"http://git.example:3000/{text}", _SETTINGS),
     "shared/notebook.py:cell": lambda text: notebook.cell("ok", [text, text], text, ()),
     "shared/notebook.py:line": lambda text: notebook.line("ToolAgentResult", "dlg_1", "completed", text),
+    "worker/instructions/files.py:all_instructions": lambda text: files.all_instructions(0, text.split("a"), []),
     "worker/instructions/files.py:instructions_of": _instructions,
     "worker/instructions/files.py:nested": lambda text: files.nested(text.split("a"), ["b"]),
     "worker/mcp/streams.py:Incoming.feed": _fed,

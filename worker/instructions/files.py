@@ -55,6 +55,12 @@ def nested(paths: Iterable[str], names: Sequence[str]) -> list[str]:
     return sorted(found - {""}, key=lambda each: (each.count("/"), each))[:MAX_NESTED]
 
 
+def all_instructions(folder: int, paths: Iterable[str], names: Sequence[str]) -> dict[str, Instructions]:
+    """Returns the instructions of each directory that has some, by directory, the root's first. Blocks."""
+    found = {each: instructions_of(folder, each, names) for each in ("", *nested(paths, names))}
+    return {directory: each for directory, each in found.items() if each}
+
+
 def _with_imports(folder: int, path: str, data: bytes) -> Instructions:
     read, left = {path: data}, MAX_BYTES - len(data)
     for imported in _imports(path, data.decode("utf-8", "replace")):

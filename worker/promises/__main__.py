@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from ...shared.errors import DeputizeError, Misconfigured, ToolError
-from ...shared.libc import closing_fd, is_memory_private, keep_memory_private
+from ...shared.libc import is_memory_private, keep_memory_private
 from ...shared.listed import Source, listed, outer_rules
 from ...shared.open_files import raise_limit
 from ...shared.promises import PROMISES, Finding, Promise
 from ...shared.request import ApprovalMode
 from ...shared.settings import SandboxSettings, Settings, environment
 from ..contracts import Command
-from ..instructions.files import instructions_of, nested
+from ..instructions.files import all_instructions
 from ..linux.open_files import OpenFiles
 from ..policy.explanation import Explainer
 from ..policy.rule_file import load_rules
@@ -46,6 +46,7 @@ from ..search.ripgrep import is_installed
 from ..tracing import open_exporter
 from ..web.egress_proxy import EgressProxy
 from ..workspace.files import Files
+from ..workspace.source import open_folder
 from .calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
 
 _REMEDY = "run no foreign code here before this is mended, and report it"
@@ -291,11 +292,11 @@ async def project_rows(settings: Settings, directory: Path, folder: Path) -> lis
 def _instructions(settings: Settings, directory: Path) -> Iterator[Finding]:
     """Yields the files whose words a run on a copy of the directory reads as the project's instructions."""
     names = settings.tools.instruction_files
-    with closing_fd(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as folder:
-        paths = listed(Source(folder, directory), outer_rules(directory))
-        found = [each for where in ("", *nested(paths, names)) if (each := instructions_of(folder, where, names))]
+    with open_folder(directory) as folder:
+        found = all_instructions(folder, listed(Source(folder, directory), outer_rules(directory)), names)
     if found:
-        yield Finding("✓", "instructions", "; ".join(", ".join(file.path for file in each.files) for each in found))
+        named = (", ".join(file.path for file in each.files) for each in found.values())
+        yield Finding("✓", "instructions", "; ".join(named))
 
 
 def _limits_of(own: SandboxSettings) -> str:

@@ -6,7 +6,6 @@ It happens before the result is written. A later attempt makes the same commit o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from threading import Event
 
 from ...shared.delegation import TerminationReason, ToolAgentResult, shortfall_of
@@ -50,8 +49,7 @@ async def deliver_changes(
         report(f"nothing was delivered: {why}", "delivery")
         return known[-1]
     await check_fence()
-    made = partial(Delivery.of, result, request, wanted, base=base, mask=mask)
-    delivery = made(patch=mask(facts.patch), left_out=[*facts.left_out], changes=facts.changes)
+    delivery = Delivery.of(result, request, wanted, base, mask(facts.patch), facts.left_out, facts.changes, mask)
     try:
         done = await run_in_thread(_deliver, settings, delivery, Event(), known.append)
         if done.commit is None:
