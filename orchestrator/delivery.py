@@ -11,7 +11,7 @@ from ..shared.delegation import Delegation, ToolAgentResult, shortfall_of
 from ..shared.errors import Conflict, Invalid, RepositoryFailed, Unavailable
 from ..shared.facts import GitFacts
 from ..shared.git.delivery import SECONDS, Delivery
-from ..shared.git.hosts import api_hosts
+from ..shared.git.hosts import api_hosts, no_api
 from ..shared.git.own import Patience
 from ..shared.git.remote import check_branch, check_ref, check_url
 from ..shared.masking import SecretMask
@@ -42,12 +42,7 @@ def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings
     assert isinstance(request.workspace, GitWorkspace)
     url = check_url(request.workspace.url, settings)
     if wanted.pull_request and not (isinstance(url, SplitResult) and url.hostname in api_hosts(settings)):
-        hosts = ", ".join(api_hosts(settings))
-        why = (
-            f"pull requests can be made at {hosts} only; see DEPUTIZE_GITHUB_API_URL, DEPUTIZE_GITLAB_API_URL and "
-            "DEPUTIZE_GITEA_API_URL"
-        )
-        raise Invalid.at(f"{pointer}/pullRequest", why)
+        raise Invalid.at(f"{pointer}/pullRequest", no_api(settings))
     if wanted.pull_request and settings.git_credentials_file is None:
         raise Invalid.at(f"{pointer}/pullRequest", "the API needs a token; see DEPUTIZE_GIT_CREDENTIALS_FILE")
 

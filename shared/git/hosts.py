@@ -38,6 +38,13 @@ def api_hosts(settings: Settings) -> list[str]:
     return [host for host, _, _ in _apis(settings)]
 
 
+def no_api(settings: Settings) -> str:
+    """Returns why there is no pull request at a host that is none of ``api_hosts``, and what changes that."""
+    hosts = ", ".join(api_hosts(settings))
+    named = "DEPUTIZE_GITHUB_API_URL, DEPUTIZE_GITLAB_API_URL and DEPUTIZE_GITEA_API_URL"
+    return f"pull requests can be made at {hosts} only; see {named}"
+
+
 def pull_request(
     settings: Settings,
     remote: Remote,
@@ -54,10 +61,15 @@ def pull_request(
     import httpx2
 
     url = urlsplit(remote.url)
-    host, api_url, kind = next(each for each in _apis(settings) if each[0] == url.hostname)
+    known = next((each for each in _apis(settings) if each[0] == url.hostname), None)
+    if known is None:  # the service that accepted the request has other settings
+        raise RepositoryFailed("delivery_pull_request", no_api(settings))
+    host, api_url, kind = known
     found = credential_of(remote.url, settings)
     if found is None:
-        raise RepositoryFailed("repository_authentication", f"there is no token of {remote.host} for a pull request")
+        raise RepositoryFailed(
+            "repository_authentication", f"no token of {remote.host} is configured for a pull request"
+        )
     headers = kind.headers | {"Authorization": f"{kind.scheme} {found.token}"}
     try:
         with httpx2.Client(headers=headers, timeout=_SECONDS, follow_redirects=False) as http:
@@ -98,9 +110,9 @@ class _Api(ABC):
     def filter(self) -> dict[str, Any]:
         """Returns the parameters of a list with the pull requests for the branch."""
 
-    def is_for(self, pull: Any, branch: str) -> bool:
-        """Whether a listed pull request is for this branch of the repository itself."""
-        return pull["head"]["ref"] == branch
+    def is_for_branch(self, pull: Any) -> bool:
+        """Whether a listed pull request is for the branch of the repository itself."""
+        return pull["head"]["ref"] == self._branch
 
     @abstractmethod
     def body(self, asked: PullRequest, title: str, base: str) -> dict[str, Any]:
@@ -139,7 +151,7 @@ class _Api(ABC):
     def _listed(self) -> Any | None:
         """Returns the pull request for the branch. A service that does not know the filter answers with others."""
         found = self._checked(self._asked("GET", f"{self._url}/{self.pulls}", params=self.filter()))
-        return next((each for each in found if self.is_for(each, self._branch)), None)
+        return next((each for each in found if self.is_for_branch(each)), None)
 
     def _base(self, ref: str | None) -> str:
         """Returns the branch to merge into: the one that was cloned, else the repository's default one."""
@@ -205,9 +217,9 @@ class _GitLab(_Api):
     def filter(self) -> dict[str, Any]:
         return {"source_branch": self._branch, "state": "all", "per_page": 100}
 
-    def is_for(self, pull: Any, branch: str) -> bool:
+    def is_for_branch(self, pull: Any) -> bool:
         is_own = pull["source_project_id"] == pull["target_project_id"]  # forks have branches of that name, too
-        return is_own and pull["source_branch"] == branch
+        return is_own and pull["source_branch"] == self._branch
 
     def body(self, asked: PullRequest, title: str, base: str) -> dict[str, Any]:
         named = clip(f"Draft: {title}", _MAX_TITLE) if asked.draft else title
@@ -222,9 +234,9 @@ class _Gitea(_Api):
     def filter(self) -> dict[str, Any]:
         return {"state": "all", "sort": "recentupdate", "limit": 50}  # there is none by branch
 
-    def is_for(self, pull: Any, branch: str) -> bool:
+    def is_for_branch(self, pull: Any) -> bool:
         is_own = pull["head"]["repo_id"] == pull["base"]["repo_id"]
-        return is_own and pull["head"]["ref"] == branch
+        return is_own and pull["head"]["ref"] == self._branch
 
     def body(self, asked: PullRequest, title: str, base: str) -> dict[str, Any]:
         named = clip(f"WIP: {title}", _MAX_TITLE) if asked.draft else title

@@ -164,3 +164,12 @@ def test_an_answer_of_another_service_is_an_error(hub: Hub) -> None:
 def test_limits_are_waited_out(hub: Hub) -> None:
     hub.api.limits = [(429, {"Retry-After": "0"}, "Too many requests")]
     assert deliver(hub.settings, hub.asked()).pull_request_url == hub.kind.url
+
+
+def test_where_the_api_of_a_host_is_not_configured_that_is_the_reason(hub: Hub) -> None:
+    """The service that accepted the request may have other settings."""
+    elsewhere = hub.settings.model_copy(update={hub.kind.setting: "https://elsewhere.example"})
+    why = "pull requests can be made at .*elsewhere.example.* only; see "
+    with pytest.raises(RepositoryFailed, match=why) as failed:
+        deliver(elsewhere, hub.asked())
+    assert (failed.value.kind, hub.api.requests) == ("delivery_pull_request", [])
