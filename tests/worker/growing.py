@@ -407,6 +407,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
             "worker/verification/canary.py:reverse_scripts",
             "worker/verification/canary.py:reversed_paths",
             "worker/verification/grounds/left_files.py:put_back",
+            "worker/verification/runners/commands.py:Observed.completed",
             "worker/verification/reports/report_channel.py:ReportChannel.__init__",
         ),
         *("worker/verification/reports/report_files.py:" + name for name in ("read_inside", "remove_old")),

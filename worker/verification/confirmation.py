@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
+from typing import Any, NamedTuple
 
 from ...shared.facts import CommandCheck, Ground
 from ..threads import run_in_thread
@@ -26,6 +27,20 @@ from .variation import Variation
 from .verdict import Judgement, Observations, of_canary
 
 
+class _Pair(NamedTuple):
+    """``is_rewritten``: whether the control's tests are in the shape of the canary's."""
+
+    control: Path
+    canary: Path
+    broken: Broken
+    is_rewritten: bool
+
+    @property
+    def only(self) -> frozenset[str]:
+        """The tests that are executed alone on both, so that neither can be recognized by the number of tests."""
+        return self.broken.tests if self.is_rewritten else frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Confirmation:
     """The executions that confirm one check. ``how`` prints no tracebacks, which cost more than the tests."""
@@ -39,22 +54,25 @@ class Confirmation:
 
     async def of(self, judgement: Judgement) -> Judgement:
         """Returns the judgement after the command ran on the control and on the canary."""
-        control, canary = await self._ground("candidate"), await self._ground("canary")
-        broken, is_rewritten = await run_in_thread(self._break, control, canary)
-        runs = [self._on(control)] if self.check.candidate.seen else []
-        runs += [self._on(canary)] if broken.anything else []
+        pair = await self._pair()
+        only, runs = pair.only, self._executions(pair, pair.only)
         repetition = self._repetition(judgement)
         runs += [repetition.run()] if repetition else []
-        forgiving = judgement.outcome == "evidence" and bool(broken.sources)
+        forgiving = judgement.outcome == "evidence" and bool(pair.broken.sources)
         runs += [self._failing()] if forgiving else []
         seen = await beside(*runs) if runs else []
         forgiven = self._forgiven(seen.pop()) if forgiving else ""
         again = seen.pop() if repetition else None
         if self.check.candidate.seen:
-            judgement = await self._again(judgement, seen[0], is_rewritten)
+            control = seen[0].completed(self.observed.candidate, only) if only else seen[0]
+            if only and not _passes(control, self.observed.candidate):  # some may need others before them
+                pair = await self._pair()
+                control, *seen = await beside(*self._executions(pair))
+            judgement = await self._again(judgement, control, pair.is_rewritten)
         if repetition and again:
             judgement = await repetition.judged(judgement, again)
         judgement = await self._by_inputs(judgement, repetition.proving if repetition else frozenset())
+        broken = pair.broken
         if not broken.anything:
             judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(
                 self.item.canary
@@ -108,13 +126,26 @@ class Confirmation:
         proving = frozenset(self.observed.new_passes if is_by_tests else ())
         return Repetition(self.check, self.item, self.how, self.observed, proving) if proving else None
 
+    async def _pair(self) -> _Pair:
+        control, canary = await self._ground("candidate"), await self._ground("canary")
+        return _Pair(control, canary, *await run_in_thread(self._break, control, canary))
+
+    def _executions(self, pair: _Pair, only: frozenset[str] = frozenset()) -> list[Coroutine[Any, Any, Observed]]:
+        """Returns those of control and canary: of these tests alone, or of all."""
+        how, runs = replace(self.how, only=only, has_plain_asserts=bool(only)), list[Coroutine[Any, Any, Observed]]()
+        if self.check.candidate.seen:
+            runs.append(self._on(pair.control, how))
+        if pair.broken.anything:
+            runs.append(self._on(pair.canary, how))
+        return runs
+
     async def _ground(self, name: Ground) -> Path:
         candidate = self.check.candidate
         make = partial(self.check.grounds.make, name, candidate.changed.base, candidate)
         return await run_in_thread(make, self.item.files, Event())
 
-    async def _on(self, ground: Path) -> Observed:
-        return await self.check.runner.run(ground, self.item, self.how)
+    async def _on(self, ground: Path, how: Instrumented | None = None) -> Observed:
+        return await self.check.runner.run(ground, self.item, how or self.how)
 
     def _break(self, control: Path, canary: Path) -> tuple[Broken, bool]:
         """Breaks something on the canary; returns also whether the control has been rewritten in the same shape."""

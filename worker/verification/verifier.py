@@ -234,15 +234,7 @@ def _is_good(checks: Mapping[int, Check]) -> bool:
 
 async def _again(first: Observed, how: Instrumented, run: Callable[[Instrumented], Awaitable[Observed]]) -> Observed:
     """Runs the command once more, of known tests those that failed, if alone they do the same as among the others."""
-    failed = first.report.of("failed") if first.report else ()
-    again = _with_others(first, await run(replace(how.quiet(), only=frozenset(failed))))
+    failed = frozenset(first.report.of("failed") if first.report else ())
+    again = (await run(replace(how.quiet(), only=failed))).completed(first, failed)
     is_same = not (first.report and again.report) or first.report.tests == again.report.tests
     return again if is_same else await run(how.quiet())
-
-
-def _with_others(first: Observed, again: Observed) -> Observed:
-    """Returns what was executed again, with the tests of the first time that were left out: those that passed."""
-    if not (first.report and again.report):
-        return again
-    kept = {id: state for id, state in first.report.tests.items() if state != "failed"}
-    return replace(again, report=replace(again.report, tests=kept | again.report.tests))

@@ -18,22 +18,11 @@ from deputize.worker.verification.runners.known import Instrumented
 from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until
 from tests.worker.verification.held import CANARY, GOOD, begun, grounds
+from tests.worker.verification.priced import FIX, PROJECT, project
 from tests.worker.verification.reporting import reported
 
 ANSWERED = "until [ -s answer ]; do sleep 0.02; done; cat answer; grep -q good answer && grep -q good a.txt"
 """Waits for the answer of the test, which may be another one each time."""
-PROJECT = {
-    "price.py": "def total(count, each):\n    return count + each\n",
-    "tests/__init__.py": "",
-    "tests/test_price.py": """\
-import unittest, price
-
-class Price(unittest.TestCase):
-    def test_some(self): self.assertEqual(price.total(3, 5), 15)
-    def test_none(self): self.assertEqual(price.total(0, 0), 0)
-""",
-}
-FIX = call("write_file", path="price.py", content="def total(count, each):\n    return count * each\n")
 UNITTEST = {"kind": "command", "run": "python3 -m unittest -q"}
 
 
@@ -93,13 +82,6 @@ async def test_a_base_that_did_not_end_in_time_is_executed_again(bench: Bench, t
     check = await answered(bench, id, running, answers)
     assert (check.outcome, check.base, check.candidate) == ("inconclusive", "trouble", "green")
     assert "not do the same each time" in check.why
-
-
-def project(folder: Path) -> str:
-    for path, text in PROJECT.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    return str(folder)
 
 
 DROPPED = PROJECT["tests/test_price.py"].replace("def test_none", "def none")

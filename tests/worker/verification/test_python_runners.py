@@ -103,6 +103,16 @@ async def test_tests_are_executed_alone_and_in_reverse(
     assert len(report.of("passed")) == len(order)
 
 
+@pytest.mark.parametrize(("has_plain_asserts", "state"), [(False, "failed"), (True, "passed")])
+async def test_plain_assertions_are_not_explained(tmp_path: Path, has_plain_asserts: bool, state: str) -> None:
+    text = "def test_a():\n    try: assert 1 == 2\n    except AssertionError as error: assert not str(error)\n"
+    (tmp_path / "test_t.py").write_text(text)
+    how = Instrumented("pytest", has_plain_asserts=has_plain_asserts)
+    report = await reported(how, [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"], tmp_path)
+    assert report is not None
+    assert [*report.tests.values()] == [state]
+
+
 @pytest.mark.parametrize(("given", "ran"), [("", "ca"), ("-k 'not test_c' --verbose", "a")])
 async def test_processes_of_xdist_get_the_order_and_the_options_of_the_environment(
     tmp_path: Path, given: str, ran: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +52,13 @@ class Observed:
     def did_not_end(self) -> bool:
         """Whether it was killed, and not one that could not be started."""
         return self.state == "trouble" and self.exit_code is None
+
+    def completed(self, first: Observed, only: Collection[str]) -> Observed:
+        """Returns it with the tests of a first execution that were left out of this one, which was of these alone."""
+        if not (first.report and self.report):
+            return self
+        left_out = {id: state for id, state in first.report.tests.items() if id not in only}
+        return replace(self, report=replace(self.report, tests=left_out | self.report.tests))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class Instrumented:
     """Whether tracebacks are left out, which cost more than the tests where many fail."""
     only: frozenset[str] = frozenset()
     """Tests of pytest and unittest that are executed alone, where there are any."""
+    has_plain_asserts: bool = False
+    """Whether pytest leaves assertions as they are: rewriting them to explain failures may cost more than the tests."""
     is_reversed: bool = False
     """Whether tests are executed in reverse: by Go and CTest in another order, by cargo, Maven and Gradle as before."""
     name: str = field(default_factory=lambda: f"check_{secrets.token_hex(8)}")
@@ -131,7 +133,8 @@ class Instrumented:
             "PYTHONPATH": PROGRAMS,
             "PYTEST_ADDOPTS": f"-p {self.name}"
             + f" -p {self.name}_order" * bool(self.only or self.is_reversed)
-            + " --tb=no" * self.is_quiet,
+            + " --tb=no" * self.is_quiet
+            + " --assert=plain" * self.has_plain_asserts,
             "PERL_TEST_HARNESS_DUMP_TAP": f"{self._report}.tap",
         }
         return variables | {"NODE_OPTIONS": self._inherited}
