@@ -42,7 +42,7 @@ from ..shared.log import log
 from ..shared.request import DelegationRequest
 from ..shared.text import visible
 from ..shared.wire import LONGEST_SHOWN
-from .operations import Operation, answer_of
+from .operation import Operation, answer_of
 from .service import AcceptedDelegation, PageOf, Service
 from .sockets import scheme_and_host
 from .uploads import AcceptedUpload, Upload

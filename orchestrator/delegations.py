@@ -31,9 +31,9 @@ from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
 from ..shared.runs.cost import CostReport, check_group, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
+from ..shared.runs.notification import Notification
 from ..shared.runs.spend import check_caps
 from ..shared.runs.store import RunStore, resume
-from ..shared.runs.webhooks import Notification
 from ..shared.settings import Settings
 from ..shared.webhooks import Webhook
 from ..shared.wire import now

@@ -34,7 +34,7 @@ from .client import Client
 from .delegate_tool import DelegateTool, ToolAnswer, delegate_tool
 from .delegations import open_service
 from .large_copies import NotedCopies
-from .operations import Operation
+from .operation import Operation
 from .packing import pack
 from .request_fields import MergeFields, SubmitFields, ToolFields, request_of, validated
 from .service import MergeReport, Operations, Service, follow_unless_paused, refuse_paused

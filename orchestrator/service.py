@@ -23,14 +23,14 @@ from ..shared.runs.cost import CostReport
 from ..shared.webhooks import Webhook
 from ..shared.wire import Wire
 from .audit_log import AuditPage
-from .operations import Operation, operations_of, performed
+from .operation import Operation, operations_of, performed
 from .scopes import MCP_PATH, Scope
 from .uploads import AcceptedUpload
 from .workspace_files import FileList
 
 if TYPE_CHECKING:  # it imports the Redis client, which most commands do not need
     from ..shared.runs.disk import DiskUsage, Pruned
-    from ..shared.runs.webhooks import Notification
+    from ..shared.runs.notification import Notification
 
 _READ, _SUBMIT, _APPROVE, _ADMIN = Scope.READ, Scope.SUBMIT, Scope.APPROVE, Scope.ADMIN
 _BODY = (400, 408, 413, 415, 422)

@@ -36,7 +36,7 @@ from .fleet.inbox import WRAP_UP_SECONDS
 from .fleet.janitor import Janitor, Presence
 from .fleet.lease import Leases
 from .fleet.status import WorkerStatus
-from .fleet.webhooks import WebhookSender
+from .fleet.webhook_sender import WebhookSender
 from .linux.open_files import OpenFiles
 from .mcp.source import McpServers
 from .models import close_models, open_model

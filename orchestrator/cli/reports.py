@@ -22,7 +22,7 @@ from .values import Parsed
 if TYPE_CHECKING:
     from ...shared.fleet import ToolCard, WorkerCard
     from ...shared.runs.cost import Cost
-    from ...shared.runs.webhooks import Notification
+    from ...shared.runs.notification import Notification
     from ..audit_log import AuditEntry
     from ..client import Client
 

@@ -14,7 +14,7 @@ from ...shared.request import DelegationRequest
 from ..access_tokens import RequestNote
 from ..auth import require_token
 from ..dependencies import Note, Service, join_trace
-from ..operations import Operation, answer_of
+from ..operation import Operation, answer_of
 from ..problems import problem_responses
 from ..scopes import Scope
 from ..service import OPERATIONS

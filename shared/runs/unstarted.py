@@ -14,8 +14,8 @@ from ..metrics import counted
 from ..webhooks import Webhook
 from ..wire import now
 from .keys import EVENTS, INDEX, METRICS, WEBHOOKS, record_key
+from .notification import queued
 from .record import READ, WEBHOOK, not_found
-from .webhooks import queued
 
 
 async def state_of(redis: Any, id: str) -> Mapping[str, str]:

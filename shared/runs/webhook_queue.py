@@ -14,8 +14,8 @@ from ..webhooks import Webhook
 from ..wire import now
 from .disk import RECORD_PARTS
 from .keys import METRICS, WEBHOOKS, record_key, webhooks_key
+from .notification import Notification
 from .record import not_found, published
-from .webhooks import Notification
 
 QUEUE = Script("count", "webhooks")
 LEASE_SECONDS = 60.0

@@ -11,7 +11,7 @@ import pytest
 
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.runs.store import WRITING, RunStore
-from deputize.worker.fleet.webhooks import AT_ONCE, OF_HOST
+from deputize.worker.fleet.webhook_sender import AT_ONCE, OF_HOST
 from tests.runs.hooks import Hooks
 from tests.runs.receiving import OK, receiving
 from tests.waiting import until

@@ -7,7 +7,7 @@ from typing import Any
 from deputize.orchestrator.delegations import webhook_test
 from deputize.shared.delegation import Delegation
 from deputize.shared.errors import Conflict
-from deputize.shared.runs.webhooks import Notification
+from deputize.shared.runs.notification import Notification
 from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import now
 

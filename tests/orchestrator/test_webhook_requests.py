@@ -13,8 +13,8 @@ import pytest
 from deputize.orchestrator.delegations import Delegations, open_service
 from deputize.shared.errors import Conflict, Invalid, NotFound
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.notification import Notification
 from deputize.shared.runs.webhook_queue import take
-from deputize.shared.runs.webhooks import Notification
 from deputize.shared.settings import Settings
 from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import now

@@ -7,11 +7,11 @@ from typing import Any
 
 from deputize.shared.connection import Pipe
 from deputize.shared.runs.keys import WEBHOOKS
+from deputize.shared.runs.notification import Notification
 from deputize.shared.runs.store import RunStore
 from deputize.shared.runs.webhook_queue import notifications
-from deputize.shared.runs.webhooks import Notification
 from deputize.shared.settings import Settings
-from deputize.worker.fleet.webhooks import WebhookSender
+from deputize.worker.fleet.webhook_sender import WebhookSender
 from deputize.worker.web.dial import Network
 from tests.contracts.store.records import claimed, ending, write
 from tests.runs.receiving import SECRET

@@ -36,7 +36,7 @@ from deputize.shared.permission import EditDetails, PermissionOutcome, Permissio
 from deputize.shared.request import Batch, DelegationRequest, Deliver, DirectoryWorkspace, Limits, MergeRequest
 from deputize.shared.runs.cost import Cost, CostReport
 from deputize.shared.runs.disk import DiskUsage, Pruned
-from deputize.shared.runs.webhooks import Notification
+from deputize.shared.runs.notification import Notification
 from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import Request
 

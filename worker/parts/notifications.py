@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...shared.events import Event
+from ...shared.runs.notification import queued
 from ...shared.runs.record import WEBHOOK
-from ...shared.runs.webhooks import queued
 from ..attempts import Attempt
 from ..core.part import Part
 

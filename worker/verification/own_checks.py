@@ -13,7 +13,7 @@ from ..adapters.adapter import try_call
 from ..threads import run_in_thread
 from ..workspace.manifest import scan
 from ..workspace.workspace import Changed
-from .files import MAX_FILE_BYTES
+from .file_checks import MAX_FILE_BYTES
 from .grounds.ground import changes_by_path, content_of
 from .runners.commands import Observed
 

@@ -21,7 +21,7 @@ from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..workspace.source import open_folder
 from ..workspace.workspace import Workspace
-from .checking import CheckExecution, OnBase
+from .check_execution import CheckExecution, OnBase
 from .grounds.ground import Candidate, GroundError, Grounds, fingerprint, protection_of, reader_of, remove_grounds
 from .own_checks import CheckKind, CheckKinds, why_unusable
 from .review import Reviewer

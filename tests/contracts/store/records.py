@@ -9,9 +9,9 @@ from deputize.shared.delegation import Status, TerminationReason, ToolAgentResul
 from deputize.shared.events import Envelope, RunFinished, TurnStarted
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.notification import queued
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RECORD, RunStore
-from deputize.shared.runs.webhooks import queued
 from deputize.shared.wire import now
 from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call

@@ -12,10 +12,10 @@ from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import WEBHOOKS, keys_of, record_key, webhooks_key
+from deputize.shared.runs.notification import Notification
 from deputize.shared.runs.record import Claim, compressed
 from deputize.shared.runs.store import RunStore
 from deputize.shared.runs.webhook_queue import DueNotification, notifications, redeliver, settle, take
-from deputize.shared.runs.webhooks import Notification
 from deputize.shared.webhooks import Webhook
 from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write

@@ -36,7 +36,7 @@ from deputize.shared.events import (
 from deputize.shared.fleet import ToolCard
 from deputize.shared.libc import closing_fd
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.webhooks import Notification
+from deputize.shared.runs.notification import Notification
 from deputize.shared.wire import now
 from tests.hostile.texts import ACTING, HOSTILE, assert_harmless
 from tests.orchestrator.cli.following import finished_by_itself

@@ -10,7 +10,7 @@ import pytest
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.shared.runs.webhook_queue import notifications, take
-from deputize.worker.fleet.webhooks import OF_HOST
+from deputize.worker.fleet.webhook_sender import OF_HOST
 from tests.runs.hooks import Hooks
 from tests.runs.receiving import receiving
 from tests.waiting import until

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from deputize.shared.facts import VerifyItem
 from deputize.shared.request import DirectoryWorkspace
-from deputize.worker.verification import files
-from deputize.worker.verification.files import checked_files
+from deputize.worker.verification import file_checks
+from deputize.worker.verification.file_checks import checked_files
 from deputize.worker.workspace.workspace import Workspace
 
 ITEM: TypeAdapter[Any] = TypeAdapter(VerifyItem)
@@ -80,7 +80,7 @@ def test_a_pattern_that_takes_too_long_decides_nothing(workspace: Workspace) -> 
 
 def test_a_file_that_is_too_large_to_be_read_decides_nothing(workspace: Workspace) -> None:
     with (workspace.path / "a.txt").open("wb") as file:
-        file.truncate(files.MAX_FILE_BYTES + 1)
+        file.truncate(file_checks.MAX_FILE_BYTES + 1)
     item = ITEM.validate_python({"kind": "file", "path": "a.txt", "matches": "x"})
     _, now = checked_files(workspace.changed(), item)
     assert (now.state, "more than" in now.why) == ("unknown", True)

@@ -23,8 +23,8 @@ from ...shared.connection import REDIS_ERRORS, shielded
 from ...shared.events import Envelope, PermissionRequested, RunFinished
 from ...shared.fleet import own_version
 from ...shared.log import log
+from ...shared.runs.notification import Notification
 from ...shared.runs.webhook_queue import DueNotification, settle, take
-from ...shared.runs.webhooks import Notification
 from ...shared.settings import Settings
 from ...shared.text import clip, visible
 from ...shared.webhooks import signatures

@@ -17,12 +17,12 @@ from deputize.shared.connection import Pipe, connect
 from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
 from deputize.shared.events import Envelope, RunFinished
 from deputize.shared.runs.keys import events_key
+from deputize.shared.runs.notification import Notification
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.shared.runs.webhook_queue import LEASE_SECONDS, DueNotification, notifications, redeliver, take
-from deputize.shared.runs.webhooks import Notification
 from deputize.shared.webhooks import Webhook, parsed_secret
 from deputize.shared.wire import now
-from deputize.worker.fleet.webhooks import (
+from deputize.worker.fleet.webhook_sender import (
     DELAYS,
     OF_HOST,
     TRY_SECONDS,

@@ -30,7 +30,7 @@ from ..workspace.workspace import Workspace
 from .asked_changes import NOTHING, AskedChanges, asked_changes
 from .confirmation import Confirmation
 from .executions import beside
-from .files import checked_files
+from .file_checks import checked_files
 from .grounds.ground import Candidate, Grounds, protection_of
 from .kept_tests import Breaking, KeptTests, break_functions, kept_tests
 from .own_checks import CheckKind, CheckKinds, own_states
