@@ -93,7 +93,7 @@ def _whole(value: Request | None) -> str:
     return value.model_dump_json(by_alias=True, exclude_unset=True)
 
 
-_LATE = {"DiskUsage": "disk", "Pruned": "disk", "Notification": "webhooks"}
+_LATE = {"DiskUsage": "disk", "Pruned": "disk", "Notification": "notification"}
 """Types of ``shared.runs`` whose modules import the Redis client, which most commands do not need."""
 
 
