@@ -214,7 +214,7 @@ class Delivery:
         scissors = _SCISSORS.search(self.message)
         message, rest = (self.message[: scissors.start()], scissors[0]) if scissors else (self.message, "")
         message = message if message.strip() else f"{self.request.title}\n"
-        trailer = f"Deputize-Delegation: {self.id}"
+        trailer = f"Deputize-Run: {self.id}"
         options = "--no-divider", "--if-exists=addIfDifferent", f"--trailer={trailer}"
         written = own.run("interpret-trailers", *options, input=message.encode())
         if trailer not in message.splitlines() and not written.endswith(f"\n{trailer}\n".encode()):

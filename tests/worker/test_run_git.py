@@ -174,7 +174,7 @@ async def test_changes_are_delivered_as_a_branch(bench: Bench, server: GitServer
         "deputize <deputize@localhost>",
         "Add two",
         "",
-        f"Deputize-Delegation: {result.delegation_id}",
+        f"Deputize-Run: {result.delegation_id}",
     ]
     assert git(served, "ls-tree", "-r", "--name-only", commit).split() == [".gitignore", "app.py", "data.bin", "link"]
     assert git(served, "show", f"{commit}:app.py") == "one\ntwo"

@@ -35,7 +35,7 @@ def test_the_commit_has_exactly_the_changes(server: GitServer, source: Path, tmp
     shown = git(served, "log", "-1", "--format=%P|%an <%ae>|%cn <%ce>|%at %ct|%B", str(done.commit))
     moment = int(moment_of(asked.id))
     who = "Ada L <ada@x.io>"
-    message = f"Say two\n\nDeputize-Delegation: {asked.id}\n"
+    message = f"Say two\n\nDeputize-Run: {asked.id}\n"
     assert shown == f"{base}|{who}|{who}|{moment} {moment}|{message}".rstrip("\n")
 
 
@@ -354,9 +354,9 @@ def test_the_trailer_stands_where_git_looks_for_it(
     message: str, written: str, server: GitServer, source: Path, tmp_path: Path
 ) -> None:
     url, base, id = server.add(source), git(source, "rev-parse", "HEAD"), new_id()
-    trailer = f"Deputize-Delegation: {id}"
+    trailer = f"Deputize-Run: {id}"
     asked = delivery(url, base, changed(source), id=id, message=message.replace("TRAILER", trailer), branch="one")
     deliver(settings(tmp_path, server), asked)
     served = server.root / "project.git"
     assert git(served, "log", "-1", "--format=%B", "one").rstrip("\n") == written.replace("TRAILER", trailer)
-    assert git(served, "log", "-1", "--format=%(trailers:key=Deputize-Delegation,valueonly)", "one").strip() == id
+    assert git(served, "log", "-1", "--format=%(trailers:key=Deputize-Run,valueonly)", "one").strip() == id
