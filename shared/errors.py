@@ -245,7 +245,13 @@ class ContextFull(ModelUnavailable):
 
 _OfRepository = Literal["repository_not_found", "repository_forbidden", "repository_authentication", "repository_ref"]
 _OfServer = Literal["repository_unreachable", "repository_rejected", "repository_never"]
-_OfDelivery = Literal["delivery_patch", "delivery_branch", "delivery_workflow", "delivery_pull_request"]
+_OfDelivery = Literal[
+    "delivery_patch",
+    "delivery_branch",
+    "delivery_workflow",
+    "delivery_signature",
+    "delivery_pull_request",
+]
 RepositoryKind = _OfRepository | _OfServer | _OfDelivery
 
 

@@ -5,9 +5,7 @@ A line with a path is for that repository, or for all below it, and its token is
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +13,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..errors import Misconfigured
-from ..settings.files import regular_bytes
+from ..settings.files import secret_bytes
 
 _ELSEWHERE = re.compile(r"|\.\.?|.*[/\\%;\x00-\x1f\x7f].*", re.DOTALL)
 """Names that lead elsewhere, also by servers that decode twice, or that cut off parameters."""
-_MOUNTED = Path("/run/secrets")
-"""Where containers find their secrets: their user has to be able to read what is another's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +53,7 @@ def read_credentials(path: Path | None) -> Sequence[Credential]:
     """Returns the file's entries. Raises Misconfigured, which never quotes the file, if other users may read it."""
     if path is None:
         return ()
-    data = regular_bytes(path)
-    if data is None:
-        raise Misconfigured(f"git_credentials_file: {path} does not exist")
-    found = path.stat()
-    is_ours = found.st_uid == os.geteuid() or not path.is_relative_to(_MOUNTED)
-    if is_ours and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise Misconfigured(f"git_credentials_file: other users may read {path}; chmod 600 {path}")
-    lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
+    lines = enumerate(secret_bytes(path, "git_credentials_file").decode("utf-8", "replace").splitlines(), 1)
     return [_entry(path, number, line.strip()) for number, line in lines if line.strip() and line[0] != "#"]
 
 

@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
@@ -33,6 +33,7 @@ from .hosted import run_by_hosts
 from .hosts import pull_request
 from .own import OwnRepository, Patience
 from .remote import Remote, remote_of
+from .signing import made_commit
 
 SECONDS = 120.0
 _NEW_BLOB = re.compile(r"^index [0-9a-f]{40}\.\.([0-9a-f]{40})", re.MULTILINE)
@@ -123,7 +124,7 @@ class Delivery:
         remote = remote_of(spec.url, settings)
         patience.url = remote.url
         with _objects(settings, remote, self.base, patience) as own:
-            commit = self._commit(own, settings.git_author)
+            commit = self._commit(own, settings)
             if commit is None:
                 return GitFacts(base=self.base, left_out=self._omitted)
             self._push(own, remote, commit)
@@ -184,7 +185,7 @@ class Delivery:
         room = MAX_BODY - len(warning) - len(self.evidence) - 4
         return "\n\n".join(filter(None, (warning, clip(given, room), self.evidence)))
 
-    def _commit(self, own: OwnRepository, author: str) -> str | None:
+    def _commit(self, own: OwnRepository, settings: Settings) -> str | None:
         """Returns the commit; None where nothing differs from the base."""
         patch = without(self.patch, self.withheld)
         own.run("read-tree", self.base)
@@ -199,12 +200,12 @@ class Delivery:
             raise RepositoryFailed("delivery_patch", why)
         if not changed:
             return None
-        name, _, address = author.rstrip(">").rpartition(" <")
-        who = {"NAME": name, "EMAIL": address, "DATE": f"@{int(moment_of(self.id))} +0000"}
+        name, _, address = settings.git_author.rstrip(">").rpartition(" <")
+        moment = int(moment_of(self.id))
+        who = {"NAME": name, "EMAIL": address, "DATE": f"@{moment} +0000"}
         variables = {f"GIT_{role}_{field}": text for role in ("AUTHOR", "COMMITTER") for field, text in who.items()}
-        committing = OwnRepository(own.directory, own.patience, {**own.variables, **variables})
-        commit = committing.run("commit-tree", tree, "-p", self.base, input=self._with_trailer(own))
-        return commit.decode().strip()
+        committing = replace(own, variables={**own.variables, **variables})
+        return made_commit(committing, settings, moment, tree, "-p", self.base, message=self._with_trailer(own))
 
     def _with_trailer(self, own: OwnRepository) -> bytes:
         """Returns the message with the trailer at its end, unless it is among those that the message has.

@@ -294,6 +294,9 @@ class SettingsFields(_Table):
     """A user and token per git host, in the format of git's store: ``https://USER:TOKEN@HOST``, one per line."""
     git_author: str = Field(default="deputize <deputize@localhost>", pattern=r"^[^<>\x00-\x1f]+ <[^<>\s]+>$")
     """Who commits what is delivered: ``NAME <ADDRESS>``. The service and all workers need the same one."""
+    git_signing_key_file: AbsolutePath | None = None
+    """The private key that signs delivered commits, of OpenSSH or of GnuPG, without a passphrase. The service and all
+    workers need the same one. Unset: commits are not signed."""
     github_api_url: str = Field(default="https://api.github.com", pattern=r"^https?://\S+$")
     """GitHub's API, for pull requests: its own for github.com, or ``https://HOST/api/v3`` for an Enterprise server."""
     gitlab_api_url: str = Field(default="https://gitlab.com/api/v4", pattern=r"^https?://\S+$")

@@ -35,6 +35,8 @@ _TOML_TOKEN = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _MAX_FILE = 1024 * 1024
+_MOUNTED = Path("/run/secrets")
+"""Where containers find their secrets: their user has to be able to read what is another's."""
 _NOT_WAITING = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -80,6 +82,21 @@ def regular_bytes(path: Path, most: int = _MAX_FILE) -> bytes | None:
         raise Misconfigured(f"{path} cannot be read: {error.strerror}") from None
     if len(data) > most:
         raise Misconfigured(f"{path} is larger than {most} bytes")
+    return data
+
+
+def secret_bytes(path: Path, name: str) -> bytes:
+    """Returns the bytes of a file of secrets. Raises Misconfigured, which never quotes it, if other users may read it.
+
+    ``name`` is the setting that names it.
+    """
+    data = regular_bytes(path)
+    if data is None:
+        raise Misconfigured(f"{name}: {path} does not exist")
+    found = path.stat()
+    is_ours = found.st_uid == os.geteuid() or not path.is_relative_to(_MOUNTED)
+    if is_ours and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise Misconfigured(f"{name}: other users may read {path}; chmod 600 {path}")
     return data
 
 

@@ -97,8 +97,9 @@ class Settings(SettingsFields):
 
     @property
     def private(self) -> tuple[Path, ...]:
-        """What no sandbox may show: the state of this service, and the credentials of git hosts."""
-        return (self.home, self.workspaces, *([self.git_credentials_file] if self.git_credentials_file else []))
+        """What no sandbox may show: the state of this service, and what proves who it is to git hosts."""
+        of_git = self.git_credentials_file, self.git_signing_key_file
+        return (self.home, self.workspaces, *filter(None, of_git))
 
     @property
     def secrets(self) -> list[str]:

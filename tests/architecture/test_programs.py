@@ -15,6 +15,7 @@ pytestmark = pytest.mark.system
 STARTS = {
     "shared/git/command.py": "git, without any configuration of a repository",
     "shared/git/own.py": "git, in repositories that only we write",
+    "shared/git/signing.py": "gpg, with a home that only we write",
     "shared/workspaces.py": "rm and chmod",
     "orchestrator/child.py": "our own programs",
     "orchestrator/cli/doctor.py": "our own program",

@@ -74,7 +74,8 @@ def project(folder: Path) -> Path:
     folder.mkdir()
     for name, text in FILES.items():
         (folder / name).write_text(text)
-    for command in (["init", "-q"], ["add", "-A"]):
+    who = ["-c", "user.name=Dev", "-c", "user.email=dev@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "Begin"]):
         subprocess.run(["git", *command], cwd=folder, check=True)
     return folder
 
@@ -112,6 +113,7 @@ async def test_the_first_example_of_each_page_runs(tmp_path: Path) -> None:
         return [name for name, text in FILES.items() if (folders[page] / name).read_text() != text]
 
     assert files("workspaces-and-git") == ["README.md"]
+    assert "README.md | 2 +-" in str(found["delivering"])
     assert files("checks-and-verdicts") == ["shop.py", "tax.py", "discount.py"]
     assert files("merging") == ["tax.py", "discount.py"]
     assert json.loads((folders["structured-output"] / "result.json").read_text())["output"] == {"tests": 3}

@@ -62,6 +62,7 @@ def test_the_options_that_pages_name_exist() -> None:
     context = click.Context(cli)
     known = {"--config"}.union(*(options(cli.get_command(context, name) or cli) for name in cli.list_commands(context)))
     of_containers = {"--scale", "--no-deps", "--build-arg"}
-    of_others = {"--default-non-nullable", "--transport", "--header", "--repository", *of_containers}
+    of_git = {"--branches", "--stat", "--export-secret-keys"}
+    of_others = {"--default-non-nullable", "--transport", "--header", "--repository", *of_containers, *of_git}
     named = {name for text in WITH_INDEXES.values() for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
     assert named - known - of_others == set()

@@ -245,14 +245,15 @@ def own_homes() -> Iterator[None]:
     homes.cache_clear()
 
 
-def test_the_credentials_of_git_hosts_are_not_shown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["git_credentials_file", "git_signing_key_file"])
+def test_what_proves_the_service_to_git_hosts_is_not_shown(setting: str, tmp_path: Path) -> None:
     (tmp_path / "kit").mkdir()
     (tmp_path / "kit/credentials").write_text("")
     shown = {"environ": {"DEPUTIZE_SANDBOX_SHOW": str(tmp_path / "kit")}, "home": tmp_path / "home"}
     check_shown(Settings.load(**shown))
     for use in (check_shown, partial(tools_for, source=None)):
         with pytest.raises(Misconfigured, match="which is never shown"):
-            use(Settings.load(**shown, git_credentials_file=tmp_path / "kit/credentials"))
+            use(Settings.load(**shown, **{setting: tmp_path / "kit/credentials"}))
 
 
 def test_the_state_of_the_service_is_not_shown_and_a_missing_path_is_named(tmp_path: Path) -> None:
