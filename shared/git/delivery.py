@@ -28,7 +28,7 @@ from ..text import clip, visible
 from ..wording import put_back
 from .clones import Clone, Wanted, clone_of
 from .command import RECEIVE_PACK, UPLOAD_PACK
-from .evidence import MAX_BODY, evidence_of
+from .evidence import MAX_BODY, evidence_of, executed_by_hosts
 from .hosted import run_by_hosts
 from .hosts import pull_request
 from .own import OwnRepository, Patience
@@ -47,7 +47,6 @@ _NO_CHANGE = re.compile(
 """Sentences about what the run did not have, or what no patch holds; any name may stand in them."""
 _MAX_SHOWN = 500
 _SCISSORS = re.compile(r"^\n?# -{24} >8 -{24}\n.*", re.MULTILINE | re.DOTALL)
-_MAX_LISTED = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Delivery:
     changes: Sequence[FileChange] = ()
     """The first sentences are about those that are not in the patch, in their order."""
     evidence: str = ""
-    """Markdown below the body of a pull request: what the worker found."""
+    """Markdown at the top of the body of a pull request: what the worker found."""
     verdict: Verdict = "unverified"
     """A pull request is a draft unless it is ``verified``, where the request does not decide."""
 
@@ -177,13 +176,13 @@ class Delivery:
         return facts.model_copy(update={"pull_request_url": url})
 
     def _body(self, given: str) -> str:
-        """Returns the body of the pull request; the caller's part of it is cut where a host would refuse the whole."""
-        warning = ""
-        if found := self._workflows:
-            listed = "".join(f"\n- `{visible(path)}`" for path in found)
-            warning = f"**A git host may execute these changed files:**\n{clip(listed, _MAX_LISTED)}"
-        room = MAX_BODY - len(warning) - len(self.evidence) - 4
-        return "\n\n".join(filter(None, (warning, clip(given, room), self.evidence)))
+        """Returns the body of the pull request; the caller's part of it is cut where a host would refuse the whole.
+
+        That part is Markdown as it was given: whatever it leaves open, such as a code block, has nothing behind it.
+        """
+        above = [executed_by_hosts(self._workflows), self.evidence, "---" if self.evidence and given else ""]
+        room = MAX_BODY - sum(len(each) + 2 for each in above)
+        return "\n\n".join(filter(None, (*above, clip(given, room))))
 
     def _commit(self, own: OwnRepository, settings: Settings) -> str | None:
         """Returns the commit; None where nothing differs from the base."""

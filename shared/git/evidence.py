@@ -54,6 +54,11 @@ def evidence_of(result: ToolAgentResult, changes: Sequence[FileChange], mask: Ca
     return "\n\n".join(filter(None, sections))
 
 
+def executed_by_hosts(paths: Sequence[str]) -> str:
+    """Returns a warning about changed files, as Markdown; "" without any."""
+    return _listed("**A git host may execute these changed files:**\n", paths, lambda path: f"- {_code(path)}")
+
+
 def _row(number: int, check: Check, mask: Callable[[str], str]) -> str:
     line = check.item.get("run")
     label = _code(mask(str(line))) if line and not _is_hidden(check) else f"check {number}"

@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
 from deputize.shared.facts import Check, FileChange, Verification
-from deputize.shared.git.evidence import evidence_of
+from deputize.shared.git.evidence import evidence_of, executed_by_hosts
 from deputize.shared.ids import new_id
 
 HOSTILE = [
@@ -80,6 +80,16 @@ def test_words_of_strangers_stay_words(words: str) -> None:
     assert LIVE.findall(re.sub(r"^> ", "", quoted, flags=re.MULTILINE)) == []
     shown = html.unescape(quoted)
     assert not re.search(r"[@#!~%$&^][\w\"]|:[/\d\"]|GH-\d|PROJ-\d", shown)
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_file_that_a_host_executes_has_a_name_that_stays_a_name(words: str) -> None:
+    body = executed_by_hosts([words] * 900)
+    head, _, listed = body.partition("\n\n")
+    assert (head, len(body) < 10_000) == ("**A git host may execute these changed files:**", True)
+    lines = [line for line in listed.split("\n") if line and not line.endswith("more: not listed.")]
+    assert all(re.fullmatch(r"- <code>.*</code>", line) for line in lines)
+    assert LIVE.findall(re.sub(r"^- <code>|</code>$", "", "\n".join(lines), flags=re.MULTILINE)) == []
 
 
 def test_a_hidden_check_is_not_shown() -> None:

@@ -159,16 +159,19 @@ def test_a_pull_request_lists_what_a_git_host_executes(
     asked = asked_of(server, source, "main", title="Two", body="Mine.")
     deliver(hub, replace(asked, patch=patch, wanted=asked.wanted.model_copy(update={"workflows": True})))
     (made,) = api.pulls
-    assert made["body"] == "**A git host may execute these changed files:**\n\n- `.gitlab-ci.yml`\n\nMine."
+    assert made["body"] == "**A git host may execute these changed files:**\n\n- <code>.gitlab-ci.yml</code>\n\nMine."
 
 
-def test_evidence_follows_the_callers_body_which_is_cut_for_it(
-    server: GitServer, source: Path, hub: Settings, api: GithubApi
+@pytest.mark.parametrize("given", ["", "Mine.", "x" * 60_000, "a\n```\nopen", "<!-- open", "<details><pre>", "[x]: y"])
+def test_evidence_precedes_the_callers_body_so_that_nothing_there_can_hide_it(
+    given: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
 ) -> None:
-    for number, given in enumerate(["", "Mine.", "x" * 60_000]):
-        deliver(hub, replace(asked_of(server, source, "main", body=given), evidence="## Evidence\n" + "y" * 30_000))
-        body = api.pulls[number]["body"]
-        assert (body.endswith("\n" + "y" * 30_000), body[:1], len(body) <= 65_000) == (True, (given or "#")[0], True)
+    evidence = "## Evidence\n" + "y" * 30_000
+    deliver(hub, replace(asked_of(server, source, "main", body=given), evidence=evidence))
+    body = api.pulls[0]["body"]
+    assert (body.startswith(evidence), len(body) <= 65_000) == (True, True)
+    rest = body.removeprefix(evidence)
+    assert rest == (f"\n\n---\n\n{given}" if given else "") or (len(given) > 40_000 and len(rest) > 30_000)
 
 
 def test_another_pull_request_is_not_taken_for_that_of_the_branch(
