@@ -40,7 +40,7 @@ from ..shared.wire import now
 from . import audit_log
 from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, planned_merge, repeated_request
-from .delivery import delivered, note_delivered
+from .delivery import delivered, note_delivered, notes_of
 from .home import is_full, no_space
 from .metrics.exposition import exposition
 from .redis_server import check_room
@@ -337,7 +337,8 @@ class Delegations(Service):
 
     async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
         delegation, patch = await self.store.get(id), await self.store.patch(id)
-        if git := await delivered(delegation, wanted, patch, self._settings):
+        notes = await notes_of(self.store.redis, id, self._settings)
+        if git := await delivered(delegation, wanted, patch, notes, self._settings):
             await note_delivered(self.store.redis, id, git)
         return await self._found(id)
 

@@ -11,12 +11,14 @@ from ..shared.delegation import Delegation, ToolAgentResult, shortfall_of
 from ..shared.errors import Conflict, Invalid, RepositoryFailed, Unavailable
 from ..shared.facts import GitFacts
 from ..shared.git.delivery import SECONDS, Delivery
+from ..shared.git.evidence import RunNotes
 from ..shared.git.hosts import api_hosts, no_api
 from ..shared.git.own import Patience
 from ..shared.git.remote import check_branch, check_ref, check_url
 from ..shared.masking import SecretMask
 from ..shared.request import DelegationRequest, Deliver, GitWorkspace
 from ..shared.runs.keys import record_key
+from ..shared.runs.record import MODEL, REFUSALS
 from ..shared.settings import Settings
 from ..shared.wording import where
 
@@ -66,7 +68,15 @@ def _ended_with(delegation: Delegation, wanted: Deliver, named: str | None) -> t
     return result, result.git
 
 
-async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, settings: Settings) -> GitFacts | None:
+async def notes_of(redis: Any, id: str, settings: Settings) -> RunNotes:
+    """Returns what the record of an ended run has for the evidence in its pull request."""
+    model, refusals = await redis.hmget(record_key(id), MODEL, REFUSALS)
+    return RunNotes(model or "", json.loads(refusals or "[]"), settings.url)
+
+
+async def delivered(
+    delegation: Delegation, wanted: Deliver | None, patch: str, notes: RunNotes, settings: Settings
+) -> GitFacts | None:
     """Delivers the changes of an ended delegation, unless that is done; returns what was.
 
     Raises Conflict where there is nothing that can be, Invalid, and Unavailable where the host does not answer.
@@ -82,17 +92,9 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
         raise Conflict(
             f"nothing was delivered: {why}; `deputize apply {delegation.id} --into DIR` takes the changes over anyway"
         )
-    mask = SecretMask(settings.secrets).text
-    delivery = Delivery.of(
-        result,
-        delegation.request,
-        wanted,
-        base=begun.base,
-        patch=patch,
-        left_out=result.left_out if result.truncated else [],
-        changes=result.file_changes,
-        mask=mask,
-    )
+    mask, left_out = SecretMask(settings.secrets).text, result.left_out if result.truncated else []
+    own = delegation.request, wanted, begun.base, patch
+    delivery = Delivery.of(result, *own, left_out, result.file_changes, notes, mask)
     try:
         if begun.commit:
             git = await asyncio.to_thread(delivery.with_pull_request, settings, begun, Patience(seconds=SECONDS))

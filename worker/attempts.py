@@ -17,6 +17,7 @@ from ..shared.request import GitWorkspace
 from ..shared.runs.record import (
     FILE_TURNS,
     MODEL,
+    REFUSALS,
     TOOLS,
     TRACE,
     TRUST,
@@ -56,6 +57,7 @@ from .spending import DaySpending
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
 from .tools.naming import call_names
+from .web.refusals import Refusals
 from .workspace.patches import Facts
 from .workspace.workspace import Workspace
 
@@ -107,6 +109,7 @@ class Attempt:
             report_step=partial(services.progress.update, claim.id),
             free_slot=services.free_slot,
         )
+        self.refusals = Refusals(claim.kept.get(REFUSALS, ()), emit.mask.text, emit.set)
         self.instructions = ProjectInstructions(self.context, services.settings, services.store.redis, self.reading)
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
         self.spending = DaySpending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
@@ -245,6 +248,7 @@ class Attempt:
             warn=partial(run.report_error, kind="tools_missing"),
             report=partial(run.report_error, kind="limit"),
             hide=run.emit.mask.add,
+            on_refused=self.refusals.note,
         )
         async with tools as run_tools:
             run.emit.set(run_tools.kept)

@@ -28,7 +28,7 @@ from ..text import clip, visible
 from ..wording import put_back
 from .clones import Clone, Wanted, clone_of
 from .command import RECEIVE_PACK, UPLOAD_PACK
-from .evidence import MAX_BODY, evidence_of, executed_by_hosts
+from .evidence import MAX_BODY, RunNotes, evidence_of, executed_by_hosts
 from .hosted import run_by_hosts
 from .hosts import pull_request
 from .own import OwnRepository, Patience
@@ -79,11 +79,12 @@ class Delivery:
         patch: str,
         left_out: Sequence[str],
         changes: Sequence[FileChange],
+        notes: RunNotes,
         mask: Callable[[str], str],
     ) -> Self:
         """Returns the delivery of a result. ``mask`` hides secrets in the words of strangers."""
         id, found = result.delegation_id, result.verification
-        evidence = evidence_of(result, changes, mask) if wanted.pull_request else ""
+        evidence = evidence_of(result, changes, notes, mask) if wanted.pull_request else ""
         return cls(id, request, wanted, base, patch, left_out, found.restored, changes, evidence, found.verdict)
 
     @property

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
+from urllib.parse import quote, urlsplit
 
 from ..delegation import ToolAgentResult
 from ..facts import Check, CommandCheck, FileChange
@@ -29,13 +31,27 @@ _REFERENCE = re.compile(
 )
 
 
-def evidence_of(result: ToolAgentResult, changes: Sequence[FileChange], mask: Callable[[str], str]) -> str:
+@dataclass(frozen=True, slots=True)
+class RunNotes:
+    """What is known of a run beside its request and its result."""
+
+    model: str = ""
+    refusals: Sequence[str] = ()
+    """A sentence for each host that it could not reach, as that was not allowed."""
+    url: str | None = None
+    """Where the service is found, whose page shows the run."""
+
+
+def evidence_of(
+    result: ToolAgentResult, changes: Sequence[FileChange], notes: RunNotes, mask: Callable[[str], str]
+) -> str:
     """Returns Markdown about a result and its changes. ``mask`` hides secrets in the words of strangers."""
     found, cost = result.verification, result.usage.cost_usd
     verdict = f"**Verdict: {found.verdict}**"
     if found.why and not any(map(_is_hidden, found.checks)):  # it may name their commands
         verdict += f": {_code(mask(found.why), _MAX_LINE)}"
     facts = [
+        f"model {_code(mask(notes.model))}" if notes.model else "",
         count(result.turn_count, "turn"),
         count(result.tool_call_count, "tool call"),
         f"{result.denied_call_count} denied",
@@ -47,7 +63,8 @@ def evidence_of(result: ToolAgentResult, changes: Sequence[FileChange], mask: Ca
         _listed(_CHECKS, [*enumerate(found.checks, 1)], lambda each: _row(*each, mask)),
         _listed("Protected files that the checks put back:\n", found.restored, lambda path: f"- {_code(mask(path))}"),
         _listed("Changed files:\n", changes, lambda change: _line_of(change, mask)),
-        f"{', '.join(facts)}. Delegation {result.delegation_id}.",
+        _listed("Refused hosts:\n", notes.refusals, lambda refusal: f"- {_code(mask(refusal))}"),
+        f"{', '.join(filter(None, facts))}. {_linked(result.delegation_id, notes.url)}.",
     ]
     if result.summary.strip():
         sections += ["---", "The model's summary, which nothing has checked:", _quoted(mask(result.summary))]
@@ -57,6 +74,14 @@ def evidence_of(result: ToolAgentResult, changes: Sequence[FileChange], mask: Ca
 def executed_by_hosts(paths: Sequence[str]) -> str:
     """Returns a warning about changed files, as Markdown; "" without any."""
     return _listed("**A git host may execute these changed files:**\n", paths, lambda path: f"- {_code(path)}")
+
+
+def _linked(id: str, url: str | None) -> str:
+    """Returns the id, as a link to the page of the service where that is found."""
+    parts = urlsplit(url or "")
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        return f"Delegation {id}"
+    return f"[Delegation {id}]({parts.scheme}://{parts.netloc}{quote(parts.path.rstrip('/'))}/#{id})"
 
 
 def _row(number: int, check: Check, mask: Callable[[str], str]) -> str:

@@ -43,6 +43,7 @@ CLOSED = "closed"
 TRACE = "trace"
 ATTEMPT_SPAN = "attempt_span"
 MESSAGES = "messages"
+REFUSALS = "refusals"
 TOOLS = "tools"
 """Fields of the record."""
 COUNTS = ("lost", "stalls", "starts", "retries", "retried_after")
@@ -211,6 +212,7 @@ KEPT: Mapping[str, Callable[[str], Any]] = {
     READ: int,
     TRACE: str,
     ATTEMPT_SPAN: str,
+    REFUSALS: json.loads,
 }
 """The fields of the record that a claim passes on to the capabilities that store them, and how they are read."""
 

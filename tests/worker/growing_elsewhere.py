@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deputize.shared.delegation import Usage
+from deputize.shared.git.evidence import executed_by_hosts
 from deputize.shared.patch_format import parse_patch
 from deputize.shared.patches.siblings import Side
 from deputize.shared.request import DelegationRequest
@@ -49,6 +50,7 @@ def _with_calls(text: str) -> Reply:
 
 
 READS_ELSEWHERE: Mapping[str, Callable[[str], object]] = {
+    "shared/git/evidence.py:executed_by_hosts": lambda text: executed_by_hosts([text] * 9),
     "worker/policy/shell/redirections.py:without_redirections": redirections.without_redirections,
     "worker/policy/shell/redirections.py:without_documents": redirections.without_documents,
     "worker/policy/shell/redirections.py:commands_with_input": lambda text: [*redirections.commands_with_input(text)],
@@ -72,6 +74,8 @@ READS_ELSEWHERE: Mapping[str, Callable[[str], object]] = {
 }
 _HANDED_ON: Mapping[str, str] = {
     "shared/git/delivery.py": "Delivery.of",
+    "shared/git/signing.py": "made_commit",
+    "worker/web/refusals.py": "Refusals.__init__ Refusals.note Refusals.note_denied",
     "worker/attempts.py": "entries_before Attempt.trace_of Attempt.report_progress Attempt.note_files",
     "worker/core/conversation.py": (
         "Conversation.__init__ Conversation.restart Conversation.apart Conversation.ask Conversation.answer "

@@ -17,12 +17,11 @@ from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict, Invalid, Unavailable
 from deputize.shared.events import Delivered, ErrorSeen, ProgressMade
-from deputize.shared.request import DelegationRequest, Deliver, Limits, PullRequest
+from deputize.shared.request import DelegationRequest, Deliver, Limits
 from deputize.shared.settings import Settings
 from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.task import carry_out
 from tests.network.git_server import TOKEN, USER, GitServer, git, git_server, make_repository
-from tests.network.github_api import github_api
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.shared.git.cloning import everything_below, write_credentials
 from tests.waiting import until
@@ -340,35 +339,6 @@ async def test_a_run_is_delivered_afterwards(bench: Bench, server: GitServer, so
     assert (done.to_dict()["result"]["git"]["branch"], again) == ("late", done)
     assert git(server.root / "project.git", "log", "-1", "--format=%s", "late") == "Late"
     assert branches(server) == ["late", "main"]
-
-
-async def test_a_branch_without_its_pull_request_is_a_fact_and_gets_it_afterwards(
-    redis_url: str, server: GitServer, source: Path, tmp_path: Path
-) -> None:
-    (server.root / "o").mkdir()
-    url = server.add(source, "o/r.git")
-    credentials = write_credentials(tmp_path / "credentials", server.host)
-    own: dict[str, Any] = {"git_hosts": [server.host], "git_credentials_file": credentials}
-    with github_api(TOKEN) as api:
-        api.status = 403
-        async with open_bench(redis_url, tmp_path / "home", **own, github_api_url=api.url) as bench:
-            asked = {"branch": "one", "message": "My words", "pullRequest": {"title": "T"}}
-            result = await run(bench, tmp_path, url, APPEND, deliver=asked)
-            api.status = None
-            async with opened(bench.settings) as service:
-                done = await service.deliver(result.delegation_id, Deliver(pull_request=PullRequest(title="U")))
-                again = await service.deliver(result.delegation_id, Deliver(pull_request=PullRequest(title="V")))
-            await run(bench, tmp_path, url, APPEND, deliver={"branch": "two", "pullRequest": {"body": "Mine."}})
-    assert result.git is not None
-    assert (result.git.branch, result.git.pull_request_url) == ("one", None)
-    assert result.git.commit == git(server.root / "o/r.git", "rev-parse", "one")
-    assert [error.partition(":")[0] for error in result.errors] == ["repository_forbidden"]
-    made = result.git.model_copy(update={"pull_request_url": "https://github.example/o/r/pull/1"})
-    assert done.result is not None
-    assert (done.result.git, again) == (made, done)
-    assert [(each["head"], each["title"]) for each in api.pulls[:1]] == [("one", "U")]
-    by_service, by_worker = (each["body"] for each in api.pulls)
-    assert (by_worker[:11], by_worker[-10:], by_service[:11]) == ("## Evidence", "---\n\nMine.", "## Evidence")
 
 
 async def test_what_the_worker_delivered_is_the_same_commit_afterwards(

@@ -87,10 +87,12 @@ class RunOffer:
         *,
         read_only: bool = False,
         report: Callable[[str], None] = lambda sentence: None,
+        on_refused: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[Sandbox]:
         """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files.
 
-        ``report`` receives the limits for which commands in the background were killed, or files removed.
+        ``report`` receives the limits for which commands in the background were killed, or files removed,
+        ``on_refused`` a sentence for each host that commands may not reach.
         """
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
@@ -103,7 +105,7 @@ class RunOffer:
                 tools=tools,
                 bounds=bounds,
                 read_only=read_only,
-                reach=reach_of(self.settings, "allowed_hosts", network=self.network),
+                reach=reach_of(self.settings, "allowed_hosts", on_refused, network=self.network),
             ) as sandbox,
         ):
             bounds.begin()  # before the first command, which need not wait for it then

@@ -57,24 +57,23 @@ async def open_tools(
     warn: Callable[[str], None],
     report: Callable[[str], None],
     hide: Callable[[Sequence[str]], None],
+    on_refused: Callable[[str], None],
 ) -> AsyncGenerator[RunTools]:
     """Opens sandbox and tools; when the block ends, none of their processes is alive.
 
     ``depth_left``: levels of child delegations allowed below the run. ``warn`` is called with a message for each tool
     that is not available, ``report`` with the limits for which background commands were killed, ``hide`` with the
-    secrets that tools are passed. Raises ``Invalid`` if the request names unknown tools.
+    secrets that tools are passed, ``on_refused`` with a sentence for each host that commands may not reach. Raises
+    ``Invalid`` if the request names unknown tools.
     """
     async with AsyncExitStack() as opened:
         read_only = claim.request.approval_mode is ApprovalMode.READ_ONLY
-        opening = offer.sandbox(workspace, project, read_only=read_only, report=report)
+        opening = offer.sandbox(workspace, project, read_only=read_only, report=report, on_refused=on_refused)
         opened.push_async_callback((sandbox := await opened.enter_async_context(opening)).shells.end)
         pinned = [PinnedTool(**fields) for fields in json.loads(claim.kept[TOOLS])] if TOOLS in claim.kept else None
         patterns = claim.request.tools if pinned is None else [each.name for each in pinned]
         place = ToolSourceContext(claim.id, patterns, workspace.files, sandbox, warn, hide, read_only=read_only)
-        registry = Registry(offer.tools)
-        for source in offer.sources:
-            for tool in await opened.enter_async_context(source.open(place)):
-                registry.register(tool)
+        registry = await _registry(offer, place, opened)
         if pinned is not None:
             _restore(registry, pinned)
             place.add_missing(MCP)  # what was missing at the start stays so; the first attempt has warned
@@ -87,6 +86,15 @@ async def open_tools(
         further = [PinnedTool.from_tool(tool) for tool in further_tools(kit)]
         kept = {TOOLS: json.dumps([asdict(each) for each in further])} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or further), context, sandbox, kept)
+
+
+async def _registry(offer: RunOffer, place: ToolSourceContext, opened: AsyncExitStack) -> Registry:
+    """Returns the tools of the offer, and those of its sources, which stay open with ``opened``."""
+    registry = Registry(offer.tools)
+    for source in offer.sources:
+        for tool in await opened.enter_async_context(source.open(place)):
+            registry.register(tool)
+    return registry
 
 
 def _specs_of(kit: Mapping[str, AnyTool], pinned: Sequence[PinnedTool]) -> tuple[ToolSpec, ...]:

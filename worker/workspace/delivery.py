@@ -12,6 +12,7 @@ from ...shared.delegation import TerminationReason, ToolAgentResult, shortfall_o
 from ...shared.errors import Invalid, RepositoryFailed
 from ...shared.facts import GitFacts
 from ...shared.git.delivery import SECONDS, Delivery
+from ...shared.git.evidence import RunNotes
 from ...shared.git.own import Patience
 from ...shared.log import log
 from ...shared.request import DelegationRequest
@@ -26,6 +27,7 @@ async def deliver_changes(
     settings: Settings,
     result: ToolAgentResult,
     facts: Facts | None,
+    notes: RunNotes,
     *,
     mask: Callable[[str], str],
     report: Callable[[str, str], None],
@@ -49,7 +51,7 @@ async def deliver_changes(
         report(f"nothing was delivered: {why}", "delivery")
         return known[-1]
     await check_fence()
-    delivery = Delivery.of(result, request, wanted, base, mask(facts.patch), facts.left_out, facts.changes, mask)
+    delivery = Delivery.of(result, request, wanted, base, mask(facts.patch), facts.left_out, facts.changes, notes, mask)
     try:
         done = await run_in_thread(_deliver, settings, delivery, Event(), known.append)
         if done.commit is None:

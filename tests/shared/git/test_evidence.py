@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
 from deputize.shared.facts import Check, FileChange, Verification
-from deputize.shared.git.evidence import evidence_of, executed_by_hosts
+from deputize.shared.git.evidence import RunNotes, evidence_of, executed_by_hosts
 from deputize.shared.ids import new_id
 
 HOSTILE = [
@@ -29,6 +29,7 @@ HOSTILE = [
     "é" * 100_000,
     "\U0001f600\n" * 50_000,
 ]
+NOTHING = RunNotes()
 LIVE = re.compile(r"[@`|*_~!\[\]\\\"$]|#(?!x[0-9a-f]+;)|<|>|://|www\.|\bgh-\d|[^\x0a\x20-\x7e\w\u200b]", re.IGNORECASE)
 OURS = re.compile(r"^\|---.*|^> |^## |</?code>|^\*\*Verdict: \w+\*\*|Delegation dlg_| ?\| ?", re.MULTILINE)
 
@@ -51,9 +52,9 @@ def checked(run: str, **item: Any) -> Check:
     return Check(item=given, outcome="evidence", base="red", candidate="green", canary="red")
 
 
-def evidence(ended: ToolAgentResult, *paths: str) -> str:
+def evidence(ended: ToolAgentResult, *paths: str, notes: RunNotes = NOTHING) -> str:
     changes = [FileChange(path=path, change="modified", added_lines=3, removed_lines=1) for path in paths]
-    return evidence_of(ended, changes, lambda text: text.replace("secret_1", "***"))
+    return evidence_of(ended, changes, notes, lambda text: text.replace("secret_1", "***"))
 
 
 def test_it_states_what_the_worker_found_above_the_line() -> None:
@@ -70,7 +71,7 @@ def test_it_states_what_the_worker_found_above_the_line() -> None:
 @pytest.mark.parametrize("words", HOSTILE, ids=range(len(HOSTILE)))
 def test_words_of_strangers_stay_words(words: str) -> None:
     ended = result(words, verdict="inconclusive", why=words, checks=[checked(words)] * 20, restored=[words] * 900)
-    body = evidence(ended, *[words] * 900)
+    body = evidence(ended, *[words] * 900, notes=RunNotes(words, [words] * 900))
     assert len(body) < 65_000
     (row, *_) = rows = [line for line in body.split("\n") if line.startswith("| <code>")]
     assert (row.count("|"), {*rows}) == (6, {row})
@@ -100,4 +101,18 @@ def test_a_hidden_check_is_not_shown() -> None:
 
 def test_secrets_are_masked_before_their_characters_are_written_as_references() -> None:
     ended = result("secret_1", verdict="passed", why="secret_1", checks=[checked("secret_1")], restored=["secret_1"])
-    assert "secret" not in evidence(ended, "secret_1")
+    assert "secret" not in evidence(ended, "secret_1", notes=RunNotes("secret_1", ["secret_1"]))
+
+
+def test_it_names_the_model_refused_hosts_and_where_the_run_is_shown() -> None:
+    ended = result()
+    assert f"0 turns, 0 tool calls, 2 denied, 0.0000 USD. Delegation {ended.delegation_id}." in evidence(ended)
+    body = evidence(ended, notes=RunNotes("claude-x", ["evil.example is not allowed"], "https://fleet.example/a/"))
+    assert "Refused hosts:\n\n- <code>evil.example is not allowed</code>\n" in body
+    assert f"[Delegation {ended.delegation_id}](https://fleet.example/a/#{ended.delegation_id})." in body
+    assert "model <code>claude-x</code>, 0 turns" in body
+
+
+@pytest.mark.parametrize("url", ["", "unix:///x", "https://user:secret@fleet.example", "fleet.example", "https://"])
+def test_without_an_address_for_everyone_there_is_no_link(url: str) -> None:
+    assert re.search(r" USD\. Delegation dlg_\w+\.$", evidence(result(), notes=RunNotes(url=url)))
