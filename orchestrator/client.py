@@ -151,8 +151,10 @@ class Client(Service):
         limit: int = 50,
         cursor: str | None = None,
         parent: str | None = None,
+        for_review: bool = False,
     ) -> PageOf:
         filters = {"status": status, "session": session, "parent": parent, "cursor": cursor}
+        filters |= {"forReview": "true" if for_review else None}
         given = {name: value for name, value in filters.items() if value}
         label = [f"{key}:{value}" for key, value in (labels or {}).items()]
         return await self._get("/v1/delegations", _reader(PageOf), limit=limit, label=label, **given)

@@ -45,6 +45,7 @@ from .home import is_full, no_space
 from .metrics.exposition import exposition
 from .redis_server import check_room
 from .request_checks import check_after, check_requests
+from .review_order import MOST, REVIEWED, in_order_of_review
 from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import ALL_DRAIN, NO_WORKER
 from .uploads import AcceptedUpload, receive
@@ -273,12 +274,21 @@ class Delegations(Service):
         limit: int = 50,
         cursor: str | None = None,
         parent: str | None = None,
+        for_review: bool = False,
     ) -> PageOf:
+        if for_review:
+            return await self._for_review(status, limit, session=session, labels=labels or {}, parent=parent)
         page = await self.store.list(
             status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor, parent=parent
         )
         items = await permissions.with_pending(self.store.redis, page.items)
         return PageOf(items=items, next_cursor=page.next_cursor)
+
+    async def _for_review(self, status: Status | None, limit: int, **filters: Any) -> PageOf:
+        wanted = [each for each in REVIEWED if status in (None, each)]
+        pages = [await self.store.list(status=each, limit=MOST, cursor=None, **filters) for each in wanted]
+        found = in_order_of_review(each for page in pages for each in page.items)[:limit]
+        return PageOf(items=[each for each, _ in found], reasons=[reason for _, reason in found])
 
     async def counts(self) -> StatusCounts:
         return await self.store.counts()

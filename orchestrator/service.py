@@ -60,6 +60,8 @@ class Items(Wire):
 class PageOf(Items):
     next_cursor: str | None = None
     """The ``cursor`` of the next page; null on the last one."""
+    reasons: list[str] = Field(default_factory=list, exclude_if=lambda reasons: not reasons)
+    """Of a list for a review, why each delegation has its place."""
 
 
 class MergeReport(Wire):
@@ -102,8 +104,13 @@ class Operations:
         limit: int = 50,
         cursor: str | None = None,
         parent: str | None = None,
+        for_review: bool = False,
     ) -> PageOf:
-        """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
+        """Returns a filtered page, newest first; ``cursor`` is that of the previous page.
+
+        With ``for_review`` those that ended with changed files, of the newest 500 that succeeded and the newest 500
+        that failed: verified and small ones first, then by what speaks against them. It has no next page.
+        """
         ...
 
     @Operation("GET /v1/delegations:count", _READ, "count_delegations")

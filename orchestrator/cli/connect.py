@@ -39,6 +39,7 @@ NO_MODEL = (
     "deputize.toml, or set DEPUTIZE_MODEL=scripted to try it without a model"
 )
 FIRST_SEARCHED = 20
+LARGEST_PAGE = 500
 SEARCHED = 5000
 """Number of the newest delegations among which a short id is looked up."""
 _UNUSED = (
@@ -238,7 +239,7 @@ def is_short_for(given: str, id: str) -> bool:
 
 
 async def listed(
-    client: Client, limit: int = sys.maxsize, first: int = 500, **filters: Any
+    client: Client, limit: int = sys.maxsize, first: int = LARGEST_PAGE, **filters: Any
 ) -> AsyncGenerator[Delegation]:
     """Yields delegations, the newest first; ``first`` is the size of the first page."""
     cursor, size = None, first
@@ -249,7 +250,7 @@ async def listed(
         limit -= len(page.items)
         if (cursor := page.next_cursor) is None:
             return
-        size = 500
+        size = LARGEST_PAGE
 
 
 async def unfinished(client: Client, **filters: Any) -> AsyncGenerator[Delegation]:

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,7 @@ from ...shared.wording import (
     where,
 )
 from . import completion, output
-from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
-from .review_order import is_for_review, review_key, review_reason
+from .connect import LARGEST_PAGE, NEWEST, asynchronous, connect, full_id, listed, load_settings
 from .selection import by_label_and_session, filters
 
 if TYPE_CHECKING:
@@ -387,23 +386,20 @@ async def list_(
     async with connect(load_settings()) as service:
         chosen: dict[str, Any] = filters(labels, session) | {"status": Status(status) if status else None}
         chosen |= {"parent": await full_id(service.client, parent) if parent else None}
-        async with aclosing(listed(service.client, sys.maxsize if for_review else limit + 1, **chosen)) as every:
-            found: list[Delegation] = []
-            async for each in every:
-                if not for_review or (each.result and is_for_review(each.result)):
-                    found.append(each)
-                if len(found) > limit:
-                    break
+        if for_review:
+            limit = min(limit, LARGEST_PAGE - 1)
+            page = await service.client.list(for_review=True, limit=limit + 1, **chosen)
+            found, reasons = page.items, page.reasons
+        else:
+            found, reasons = [each async for each in listed(service.client, limit + 1, **chosen)], []
         disk = await service.client.disk()
     if found[limit:]:
         del found[limit:]
-        output.note(f"the newest {limit}; see more with --limit N")
-    if for_review:
-        found.sort(key=lambda each: review_key(each.result) if each.result else (0, 0))
+        output.note(f"the {'first' if for_review else 'newest'} {limit}; see more with --limit N")
     if as_json:
         output.json_lines(found)
         return
-    output.lines(_table(found, for_review=for_review))
+    output.lines(_table(found, reasons))
     if disk.kept_bytes:
         many, most = count(disk.delegations, "finished delegation"), output.size(disk.max_kept_bytes)
         output.line(
@@ -413,14 +409,17 @@ async def list_(
         )
 
 
-def _table(found: Sequence[Delegation], *, for_review: bool = False) -> list[str]:
-    """Returns a line for each: for programs the whole id first, on a terminal the title, as wide as there is room."""
+def _table(found: Sequence[Delegation], reasons: Sequence[str]) -> list[str]:
+    """Returns a line for each: for programs the whole id first, on a terminal the title, as wide as there is room.
+
+    ``reasons`` are those of a list for a review, else there are none.
+    """
     from ...shared.wire import now
 
     moment, is_terminal = now(), sys.stdout.isatty()
     rows: list[tuple[str, ...]] = []
     titles: list[str] = []
-    for item in found:
+    for item, *reason in zip(found, *([reasons] if reasons else []), strict=False):
         took = (item.result.execution_time_ms if item.result else item.progress.elapsed_ms) / 1000
         price = dollars(item.result.usage.cost_usd if item.result else item.progress.cost_usd)
         id = short_id(item.id) if is_terminal else item.id
@@ -428,7 +427,6 @@ def _table(found: Sequence[Delegation], *, for_review: bool = False) -> list[str
         parent = f"↳ {short_id(item.request.parent_id)}  " if item.request.parent_id else ""
         parent += f"{waits_for(item.waits_for)}  " if item.waits_for else ""
         titles.append(parent + item.request.title)
-        reason = (review_reason(item.result),) if for_review and item.result else ()
         rows.append((id, _status(item), _verdict(item), seconds(took), price, age, *reason))
     lines = output.columns(rows, left=(0, 1, 2, 6)) if rows else []
     if not is_terminal:

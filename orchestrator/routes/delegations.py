@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import Depends, Header, Path, Query
-from pydantic import AfterValidator, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
@@ -85,6 +85,8 @@ class DelegationFilter(Filter):
     """The most delegations of a page."""
     cursor: Annotated[str, Field(max_length=MAX_NAME), spelled(ID, "the nextCursor of a page")] | None = None
     """The ``nextCursor`` of the previous page."""
+    for_review: bool = False
+    """Only those that ended with changed files, in the order in which they are worth a review."""
 
     @field_validator("label")
     @classmethod
@@ -93,6 +95,12 @@ class DelegationFilter(Filter):
             if ":" not in label:
                 raise ValueError(f"{label!r} is not key:value")
         return labels
+
+    @model_validator(mode="after")
+    def _one_page_for_review(self) -> Self:
+        if self.for_review and self.cursor:
+            raise ValueError("a list for a review has one page; leave out forReview or the cursor")
+        return self
 
 
 class Prune(Request):
@@ -168,7 +176,11 @@ async def prune_delegations(
 
 @handles("list")
 async def list_delegations(service: Service, wanted: Annotated[DelegationFilter, Query()]) -> PageOf:
-    """Lists delegations, newest first, long texts cut. ``nextCursor`` is the next page's cursor, null on the last."""
+    """Lists delegations, newest first, long texts cut. ``nextCursor`` is the next page's cursor, null on the last.
+
+    With ``forReview`` those that ended with changed files, of the newest 500 that succeeded and the newest 500 that
+    failed: verified and small ones first, then by what speaks against them. ``reasons`` has why, and there is one page.
+    """
     return await service.list(
         status=wanted.status,
         session=wanted.session,
@@ -176,6 +188,7 @@ async def list_delegations(service: Service, wanted: Annotated[DelegationFilter,
         labels=dict(label.split(":", 1) for label in wanted.label),
         limit=wanted.limit,
         cursor=wanted.cursor,
+        for_review=wanted.for_review,
     )
 
 

@@ -85,7 +85,7 @@ export const childrenOf = (amount) => `${number(amount)} ${amount === 1 ? "child
  */
 export function nowText(item, open, hold = "") {
   if (item.asked) return item.asked;
-  if (item.result) return outcomeText(item.result);
+  if (item.result) return [item.reason, outcomeText(item.result)].filter(Boolean).join(" — ");
   if (item.waitsFor?.length) return `waits for ${count(item.waitsFor.length, "delegation")}`;
   if (item.status === "queued" && hold) return hold;
   const asks = stateOf(item) === "asking" ? "asks for permission" : null;

@@ -3,11 +3,12 @@
 import { get, scopes } from "./api.js";
 import { cancelButton } from "./actions.js";
 import {
-  badgesOf, childrenOf, elapsed, facts, inWords, isFinished, nowText, STATES, stateClass, stateOf,
-  stateText, titleOf,
+  badgesOf, childrenOf, elapsed, facts, isFinished, nowText, stateClass, stateOf, stateText, titleOf,
 } from "./delegations.js";
 import { byId, h, refill, setText, syncList } from "./dom.js";
+import { FILTERS, fleetAddress, showFilters } from "./filters.js";
 import { compact, duration, money, number } from "./numbers.js";
+import { isForReview, listForReview, reviewRows } from "./review.js";
 import { cut, visible } from "./text.js";
 
 const PAGE = 100;
@@ -15,7 +16,6 @@ const MOST = 500;
 const SEARCHED = 10_000; // characters of each text
 const AGE_MS = 20_000; // ages are in minutes
 const CELLS = ["state", "task", "now faint", "turns", "time", "cost", "age"];
-const FILTERS = ["status", "label", "session", "text"];
 const GROUPS = {
   open: { title: "In progress", holds: (node) => node.active && node.urgency > 0 },
   queued: { title: "Queued", holds: (node) => node.active && node.urgency === 0 },
@@ -26,12 +26,6 @@ const GROUPS = {
 function urgencyOf({ item, children }) {
   const own = item.pendingPermissions?.length || item.paused ? 2 : ["running", "waiting"].includes(item.status) ? 1 : 0;
   return Math.max(own, ...children.map(urgencyOf));
-}
-
-/** The address of the fleet with these filters. */
-export function fleetAddress(filters) {
-  const given = FILTERS.filter((name) => filters[name]).map((name) => [name, filters[name]]);
-  return given.length ? `#?${new URLSearchParams(given)}` : "#";
 }
 
 export class Fleet {
@@ -59,6 +53,11 @@ export class Fleet {
     setInterval(() => this.#tick(), 1000);
   }
 
+  /** Whether it shows what waits for a review. */
+  get isReview() {
+    return Boolean(this.#filters.review);
+  }
+
   /** Takes the filters of the address. Returns whether the service has to be asked for other delegations. */
   filter(params) {
     const before = this.#filters;
@@ -71,14 +70,15 @@ export class Fleet {
   }
 
   async refresh() {
-    const { status, label, session } = this.#filters;
+    const { status, label, session, review } = this.#filters;
     const common = [...(label ? [["label", label]] : []), ...(session ? [["session", session]] : [])];
     const list = (more) => get(`v1/delegations?${new URLSearchParams([...common, ...Object.entries(more)])}`);
     // Those that are not finished are needed whatever is shown: they may become it.
     const open = ["running", "waiting", "queued"].map((each) => list({ status: each, limit: MOST }));
     const asked = status === "asking" ? "waiting" : status;
     await this.#known.load(async () => {
-      const pages = await Promise.all([list({ limit: this.#limit, ...(asked && { status: asked }) }), ...open]);
+      const first = review ? listForReview(common) : list({ limit: this.#limit, ...(asked && { status: asked }) });
+      const pages = await Promise.all([first, ...open]);
       byId("delegations-more").hidden = pages[0].nextCursor === null || this.#limit >= MOST;
       return pages.flatMap((page) => page.items);
     });
@@ -141,7 +141,8 @@ export class Fleet {
   }
 
   #wanted(item) {
-    const { status, label, session, text } = this.#filters;
+    const { status, label, session, text, review } = this.#filters;
+    if (review && !isForReview(item)) return false;
     if (status && stateOf(item) !== status) return false;
     if (session && item.request.sessionId !== session) return false;
     const [key, ...value] = label.split(":");
@@ -166,7 +167,8 @@ export class Fleet {
   /** Draws all rows; those that stay keep their focus. */
   show() {
     const focused = document.activeElement;
-    const roots = this.#known.trees((item) => this.#wanted(item));
+    const wanted = (item) => this.#wanted(item);
+    const roots = this.isReview ? reviewRows(this.#known.all.filter(wanted)) : this.#known.trees(wanted);
     for (const root of roots) root.urgency = urgencyOf(root);
     for (const group of Object.values(GROUPS)) {
       const nodes = roots.filter(group.holds).sort((a, b) => b.urgency - a.urgency);
@@ -267,33 +269,6 @@ export class Fleet {
   }
 
   #showFilters() {
-    const { status } = this.#filters;
-    const chip = (name, text) => h("a", {
-      class: "chip", href: fleetAddress({ ...this.#filters, status: name }), "aria-current": name === status && "true",
-    }, text);
-    const counts = { ...this.#counts, asking: 0 };
-    for (const item of this.#known.all) {
-      if (stateOf(item) !== "asking") continue;
-      counts[item.status] -= 1;
-      counts.asking += 1;
-    }
-    const all = this.#counts && STATES.reduce((sum, each) => sum + counts[each], 0);
-    // They count what the service has: of a part of it, the amounts are not known.
-    const whole = this.#counts && !["label", "session", "text"].some((name) => this.#filters[name]);
-    const amount = (value) => (whole ? ` ${number(value)}` : "");
-    const shown = STATES.filter((each) => !this.#counts || counts[each] || each === status);
-    const chips = [["", `All${amount(all)}`],
-      ...shown.map((each) => [each, `${inWords(each)}${amount(counts[each])}`])];
-    const set = ["label", "session"].filter((name) => this.#filters[name]).map((name) =>
-      [{ ...this.#filters, [name]: "" }, `${name} ${this.#filters[name]}`]);
-    const key = JSON.stringify([chips, set, this.#filters]);
-    const nav = byId("filters");
-    if (nav.dataset.shown === key) return; // so that a focused one stays
-    const focused = [...nav.children].indexOf(document.activeElement);
-    nav.dataset.shown = key;
-    nav.replaceChildren(...chips.map(([name, text]) => chip(name, text)), ...set.map(([filters, text]) =>
-      h("a", { class: "chip set", href: fleetAddress(filters), "aria-label": `Remove the filter ${visible(text)}` },
-        cut(text, 60), " ✕")));
-    nav.children[focused]?.focus();
+    showFilters(this.#filters, this.#counts, this.#known.all);
   }
 }

@@ -3,7 +3,8 @@
 import { coalesced, get, hasToken, setToken, takeTokenFromAddress } from "./api.js";
 import { Delegations, isId } from "./delegations.js";
 import { announce, byId, replaceWaiting, setText } from "./dom.js";
-import { Fleet, fleetAddress } from "./fleet.js";
+import { fleetAddress } from "./filters.js";
+import { Fleet } from "./fleet.js";
 import { handleKeys } from "./keyboard.js";
 import { Load } from "./load.js";
 import { Requests } from "./requests.js";
@@ -51,7 +52,9 @@ const refreshLoad = coalesced(whileSignedIn(() => load.refresh()), LOAD_MS);
 /** An event reaches all pages at once: their questions about it come one after the other. */
 const refreshLoadLater = coalesced(async () => {
   await new Promise((resolve) => setTimeout(resolve, Math.random() * LOAD_MS));
-  if (!byId("fleet").hidden) refreshLoad();
+  if (byId("fleet").hidden) return;
+  refreshLoad();
+  if (fleet.isReview) refreshFleet();
 }, 0);
 
 function refresh() {

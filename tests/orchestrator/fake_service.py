@@ -18,6 +18,7 @@ from typing import Any, Self
 from deputize.orchestrator.continuation import continued_request, merge_request, repeated_request
 from deputize.orchestrator.delegations import no_worker
 from deputize.orchestrator.request_checks import check_upload
+from deputize.orchestrator.review_order import in_order_of_review
 from deputize.orchestrator.service import AcceptedDelegation, MergeReport, PageOf
 from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
@@ -199,6 +200,7 @@ class FakeService(FakePermissions, FakeWebhooks):
         limit: int = 50,
         cursor: str | None = None,
         parent: str | None = None,
+        for_review: bool = False,
     ) -> PageOf:
         self.check()
         rest = [run for id, run in sorted(self.runs.items(), reverse=True) if cursor is None or id < cursor]
@@ -208,6 +210,9 @@ class FakeService(FakePermissions, FakeWebhooks):
             for run in rest
             if matches(run, status=status, session=session, labels=labels or {})
         ]
+        if for_review:
+            found = in_order_of_review(runs)[:limit]
+            return PageOf(items=[each for each, _ in found], reasons=[reason for _, reason in found])
         return PageOf(items=runs[:limit], next_cursor=runs[limit - 1].id if len(runs) > limit else None)
 
     async def counts(self) -> StatusCounts:

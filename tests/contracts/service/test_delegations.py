@@ -15,6 +15,7 @@ from deputize.orchestrator.service import OPERATIONS, Operations, Service
 from deputize.shared.delegation import Status, StatusCounts, Step, StepStatus
 from deputize.shared.errors import KeyReused, NotFound, TooLarge, Unavailable
 from deputize.shared.events import Heartbeat, StepCompleted
+from deputize.shared.facts import FileChange
 from deputize.shared.fleet import ToolCard
 from deputize.shared.ids import new_id
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
@@ -149,6 +150,23 @@ async def test_the_list_of_one_parents_children_is_filtered_and_paged_too(servic
     rest = await service.list(**EVERYTHING | {"parent": parent, "limit": 2, "cursor": page.next_cursor})
     assert ([item.request.task for item in rest.items], rest.next_cursor) == (["one"], None)
     assert await listed(service, parent=page.items[0].id) == []
+
+
+async def test_a_list_for_a_review_has_the_best_first_with_the_reason_of_each(desk: Desk, service: Delegations) -> None:
+    for task, lines in (("small", 1), ("nothing", 0), ("large", 9), ("small, too", 1)):
+        id = await accepted(service, task, session_id=task[:5])
+        changes = [FileChange(path="a.py", change="modified", added_lines=lines)] if lines else []
+        await desk.finish(id, file_changes=changes, denied_call_count=task == "large")
+    await accepted(service, "queued")
+    page = await service.list(for_review=True)
+    assert [item.request.task for item in page.items] == ["small, too", "small", "large"]
+    assert page.reasons == ["+1 -0 in 1 file", "+1 -0 in 1 file", "+9 -0 in 1 file, 1 call denied"]
+    assert page.next_cursor is None
+    assert await listed(service, for_review=True, limit=1) == ["small, too"]
+    assert await listed(service, for_review=True, session="large") == ["large"]
+    assert await listed(service, for_review=True, status=Status.FAILED) == []
+    assert await listed(service, for_review=True, status=Status.QUEUED) == []
+    assert (await service.list(**EVERYTHING)).reasons == []
 
 
 async def test_a_page_goes_on_behind_a_delegation_that_was_removed(desk: Desk, service: Delegations) -> None:

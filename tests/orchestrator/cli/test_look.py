@@ -411,7 +411,7 @@ REVIEWED: dict[str, tuple[dict[str, Any], str]] = {
 
 async def test_results_for_a_review_are_listed_by_what_speaks_against_them(url: str, service: FakeService) -> None:
     change: dict[str, Any] = {"path": "a.py", "change": "modified"}
-    for title, (facts, _) in reversed(REVIEWED.items()):
+    for title, (facts, _) in REVIEWED.items():
         id = await accepted(service, task=title)
         change["addedLines"] = facts["lines"]
         found = {"verdict": facts["verdict"], "restored": facts.get("restored", [])}
@@ -424,5 +424,5 @@ async def test_results_for_a_review_are_listed_by_what_speaks_against_them(url: 
     expected = [f"{why}  {title}" for title, (_, why) in REVIEWED.items()]
     assert [line.split(" ago  ")[1] for line in lines] == expected
     done = await called(url, "list", "--for-review", "--json", "--limit", "2")
-    assert "the newest 2" in done.stderr
+    assert "the first 2" in done.stderr
     assert [json.loads(line)["request"]["task"] for line in done.stdout.splitlines()] == [*REVIEWED][:2]

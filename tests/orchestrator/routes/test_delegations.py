@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import httpx2
 import pytest
@@ -117,6 +118,17 @@ async def test_the_list_of_a_parent_has_its_children_and_a_parent_that_is_no_id_
         422,
         [{"pointer": "/query/parent", "detail": "is not the id of a delegation"}],
     )
+
+
+async def test_a_list_for_a_review_has_reasons_and_one_page(http: httpx2.AsyncClient, service: FakeService) -> None:
+    change: dict[str, Any] = {"path": "a.py", "change": "created", "addedLines": 2}
+    service.finish(id := await create(http), file_changes=[change])
+    service.finish(await create(http))
+    page = (await http.get("/v1/delegations?forReview=true")).json()
+    assert ([item["id"] for item in page["items"]], page["reasons"]) == ([id], ["+2 -0 in 1 file"])
+    assert "reasons" not in (await http.get("/v1/delegations")).json()
+    refused = await http.get(f"/v1/delegations?forReview=true&cursor={id}")
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/query")
 
 
 async def test_waiting_ends_as_soon_as_the_delegation_is_finished(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from playwright.async_api import expect
@@ -137,6 +138,58 @@ async def test_one_or_all_that_are_shown_are_cancelled_after_a_second_click(page
         await button(page, "Cancel all…").click()
         await button(page, "Cancel 2 delegations?").click()
         await until(lambda: cancelled() == [1, 3, 5])
+
+
+async def test_results_for_a_review_are_in_the_services_order_with_their_reasons(pages: Pages) -> None:
+    service = FakeService()
+
+    async def ended(title: str, lines: int, **fields: Any) -> str:
+        id = await delegated(service, title, labels={"team": title.partition(" ")[0]})
+        change = {"path": "a.py", "change": "modified", "addedLines": lines}
+        service.finish(id, file_changes=[change] if lines else [], summary="Words.", **fields)
+        return id
+
+    small = await ended("docs small", 1)
+    await ended("code large", 90)
+    await ended("code denied", 1, denied_call_count=2)
+    await ended("code nothing", 0)
+    running = await delegated(service, "docs runs", labels={"team": "docs"})
+    async with served(service) as url:
+        page = await pages.open(url)
+        rows = page.locator(".row-link:visible .task")
+        await expect(rows).to_have_count(5)
+        await page.locator("#filters").get_by_role("link", name="For review").click()
+        await expect(rows).to_have_text(["docs small", "code large", "code denied"])
+        assert page.url == f"{url}/#?review=true"
+        now = page.locator(".row-link:visible .now")
+        await expect(now).to_have_text(
+            [
+                "+1 -0 in 1 file — Words.",
+                "+90 -0 in 1 file — Words.",
+                "+1 -0 in 1 file, 2 calls denied — 2 calls denied — Words.",
+            ]
+        )
+        await expect(page.get_by_role("link", name="For review")).to_have_attribute("aria-current", "true")
+        await expect(page.locator("#filters").get_by_role("link", name="All 5")).not_to_have_attribute(
+            "aria-current", "true"
+        )
+        service.finish(running, file_changes=[{"path": "b.py", "change": "created", "addedLines": 30}])
+        await expect(rows).to_have_text(["docs small", "docs runs", "code large", "code denied"])
+        await page.get_by_role("link", name="team:docs").first.click()
+        await expect(rows).to_have_text(["docs runs", "docs small"])  # the chip of a row filters the fleet
+        await page.go_back()
+        await page.reload()
+        await expect(rows).to_have_text(["docs small", "docs runs", "code large", "code denied"])
+        await page.get_by_label("Filter by text").fill("code")
+        await expect(rows).to_have_text(["code large", "code denied"])
+        await page.locator(".row-link", has_text="code large").click()
+        await page.keyboard.press("Escape")
+        await expect(rows.first).to_be_visible()
+        await page.locator("#filters").get_by_role("link", name="All 5").click()
+        await page.get_by_label("Filter by text").fill("")
+        await expect(rows).to_have_text(["docs runs", "code nothing", "code denied", "code large", "docs small"])
+        await expect(page.locator(".row-link", has_text="docs small").locator(".now")).to_have_text("Words.")
+        assert small in service.runs
 
 
 async def test_five_hundred_rows_are_drawn_only_where_they_are_seen(pages: Pages) -> None:

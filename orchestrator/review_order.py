@@ -1,29 +1,36 @@
-"""The order in which changes are worth a review: verified and small ones first, then by what speaks against them."""
+"""The order in which results are worth a review: verified and small ones first, then by what speaks against them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from ...shared.text import count
+from ..shared.delegation import Delegation, Status, ToolAgentResult
+from ..shared.text import count
 
-if TYPE_CHECKING:
-    from ...shared.delegation import ToolAgentResult
-
+REVIEWED = (Status.SUCCEEDED, Status.FAILED)
+MOST = 500
+"""How many of each status are looked at, the newest ones."""
 _VERDICTS = ("verified", "passed", "improved", "unverified", "inconclusive", "refuted")
 """From the one that proves most to the one that proves least."""
 
 
-def is_for_review(result: ToolAgentResult) -> bool:
-    """Whether the run ended with changed files, not by being cancelled."""
+def in_order_of_review(found: Iterable[Delegation]) -> list[tuple[Delegation, str]]:
+    """Returns those that ended with changed files, not by being cancelled, and the reason of the place of each."""
+    ended = [(each, each.result) for each in found if each.result and _is_for_review(each.result)]
+    newest_first = sorted(ended, key=lambda pair: pair[0].id, reverse=True)
+    return [(each, _reason(result)) for each, result in sorted(newest_first, key=lambda pair: _key(pair[1]))]
+
+
+def _is_for_review(result: ToolAgentResult) -> bool:
     return bool(result.file_changes or result.truncated) and result.mark != "cancelled"
 
 
-def review_key(result: ToolAgentResult) -> tuple[int, int]:
+def _key(result: ToolAgentResult) -> tuple[int, int]:
     """Returns what results are sorted by: the number of risks, an unproven verdict more than one, then the lines."""
     return _VERDICTS.index(result.verification.verdict) + len(_risks(result)), sum(_lines(result))
 
 
-def review_reason(result: ToolAgentResult) -> str:
+def _reason(result: ToolAgentResult) -> str:
     """Returns the size of the change and what speaks against it, as `+3 -1 in 1 file, 1 claim refuted`."""
     added, removed = _lines(result)
     return ", ".join([f"+{added} -{removed} in {count(len(result.file_changes), 'file')}", *_risks(result)])
