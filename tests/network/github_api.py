@@ -33,6 +33,7 @@ class GithubApi:
     scheme: ClassVar[str] = "Bearer"
 
     token: str
+    host: str = "127.0.0.1"
     port: int = 0
     pulls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     status: int | None = None
@@ -56,7 +57,7 @@ class GithubApi:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def listed(self, pull: dict[str, Any]) -> dict[str, Any]:
         """A pull request as GitHub shows it, without the fields that are not used."""
@@ -146,10 +147,10 @@ def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def github_api(token: str, kind: type[GithubApi] = GithubApi) -> Generator[GithubApi]:
-    """Serves the API; ``kind`` may be that of another git host."""
-    api = kind(token)
-    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(api)) as http:
+def github_api(token: str, kind: type[GithubApi] = GithubApi, host: str = "127.0.0.1") -> Generator[GithubApi]:
+    """Serves the API at an address of this machine; ``kind`` may be that of another git host."""
+    api = kind(token, host)
+    with ThreadingHTTPServer((host, 0), _handler(api)) as http:
         api.port = http.server_address[1]
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.network.git_server import TOKEN, USER, git, git_server, make_repository
-from tests.network.github_api import github_api
+from tests.network.github_api import GithubApi, github_api
+from tests.network.other_git_hosts import GiteaApi, GitlabApi
 from tests.orchestrator.command_line import started
 from tests.orchestrator.front_page import FAN_OUT
 from tests.runs.bench import call, say
@@ -32,43 +33,69 @@ RULES = [
 ]
 
 
-async def test_verified_fixes_become_one_pull_request_and_a_lie_is_left_out(
+ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+"""An API belongs to the git host of its name."""
+SHOWN = '("tax", "discount", "shipping", "rounding")'
+"""What the example shows; it is executed with fewer, too."""
+
+
+async def test_verified_fixes_become_one_pull_request_at_each_host_and_a_lie_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "script.json").write_text(json.dumps({"rules": RULES}))
-    with git_server(tmp_path / "served") as server, github_api(TOKEN) as api:
+    with (
+        git_server(tmp_path / "served", ("0.0.0.0", 0)) as server,
+        github_api(TOKEN, GithubApi, ADDRESSES[0]) as github,
+        github_api(TOKEN, GitlabApi, ADDRESSES[1]) as gitlab,
+        github_api(TOKEN, GiteaApi, ADDRESSES[2]) as gitea,
+    ):
         server.credentials = (USER, TOKEN)
         (server.root / "o").mkdir()
         url = server.add(make_repository(tmp_path / "source", FILES), "o/r.git")
+        hosts = [f"{address}:{server.port}" for address in ADDRESSES]
         here: dict[str, Any] = {
             "DEPUTIZE_HOME": str(tmp_path / "home"),
             "DEPUTIZE_MODEL": f"scripted:{tmp_path / 'script.json'}",
-            "DEPUTIZE_GIT_HOSTS": server.host,
-            "DEPUTIZE_GIT_CREDENTIALS_FILE": str(write_credentials(tmp_path / "credentials", server.host)),
-            "DEPUTIZE_GITHUB_API_URL": api.url,
+            "DEPUTIZE_GIT_HOSTS": ",".join(hosts),
+            "DEPUTIZE_GIT_CREDENTIALS_FILE": str(write_credentials(tmp_path / "credentials", *hosts)),
+            "DEPUTIZE_GITHUB_API_URL": github.url,
+            "DEPUTIZE_GITLAB_API_URL": gitlab.url,
+            "DEPUTIZE_GITEA_API_URL": gitea.url,
         }
         for name, value in here.items():
             monkeypatch.setenv(name, value)
+
+        def executed(host: str, *names: str) -> str:
+            block = FAN_OUT.replace("https://github.com/you/shop", url.replace(server.host, host))
+            assert block.count(host) == block.count(SHOWN) == 1
+            try:
+                exec(block.replace(SHOWN, str(names)), {})
+            except SystemExit as refusal:
+                return str(refusal)
+            return ""
+
         async with started("up", "--port", "0", **here) as stack:
             await until(lambda: b"Stop" in stack.out, 60)
-            block = FAN_OUT.replace("https://github.com/you/shop", url)
-            assert block != FAN_OUT
-            await asyncio.to_thread(exec, block, {})
-            lie_alone = block.replace('("tax", "discount", "shipping", "rounding")', '("rounding",)')
-            with pytest.raises(SystemExit, match="nothing was verified"):
-                await asyncio.to_thread(exec, lie_alone, {})
+            asked = zip((*hosts, hosts[0]), (NAMES, NAMES[::2], NAMES[::2], ("rounding",)), strict=True)
+            executing = [asyncio.to_thread(executed, host, *names) for host, names in asked]
+            *refusals, of_lies = await asyncio.gather(*executing)
+            assert (refusals, of_lies[:20]) == (["", "", ""], "nothing was verified")
             stack.interrupt()
             await stack.done()
-        assert capfd.readouterr().out == "https://github.example/o/r/pull/1\n"
-        (pull,) = api.pulls
-        assert pull["base"] == "trunk"
-        served = server.root / "o/r.git"
-        assert git(served, "for-each-ref", "--format=%(refname:short)", "refs/heads").split() == [pull["head"], "main"]
-        assert git(served, "diff", "--name-only", "main", pull["head"]).split() == [
-            "discount.py",
-            "shipping.py",
-            "tax.py",
+        made = [*github.pulls, *gitlab.pulls, *gitea.pulls]
+        assert sorted(capfd.readouterr().out.split()) == [
+            "https://gitea.example/o/r/pulls/1",
+            "https://github.example/o/r/pull/1",
+            "https://gitlab.example/o/r/-/merge_requests/1",
         ]
+        heads = [pull.get("head") or pull["source_branch"] for pull in made]
+        for pull, head, number in zip(made, heads, (3, 2, 2), strict=True):
+            assert (pull.get("base") or pull["target_branch"], pull["title"]) == ("trunk", "Fix what the tests find")
+            changed = git(server.root / "o/r.git", "diff", "--name-only", "main", head).split()
+            assert changed == ["discount.py", "shipping.py", "tax.py"][-number:]
+            assert "**Verdict: verified**" in (pull.get("body") or pull["description"])
+        served = git(server.root / "o/r.git", "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
+        assert sorted(served) == sorted([*heads, "main"])
 
 
 def test_the_example_of_the_readme_is_short() -> None:
