@@ -78,7 +78,10 @@ def executed_by_hosts(paths: Sequence[str]) -> str:
 
 def _linked(id: str, url: str | None) -> str:
     """Returns the id, as a link to the page of the service where that is found."""
-    parts = urlsplit(url or "")
+    try:
+        parts = urlsplit(url or "")
+    except ValueError:
+        return f"Delegation {id}"
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         return f"Delegation {id}"
     return f"[Delegation {id}]({parts.scheme}://{parts.netloc}{quote(parts.path.rstrip('/'))}/#{id})"

@@ -113,6 +113,8 @@ def test_it_names_the_model_refused_hosts_and_where_the_run_is_shown() -> None:
     assert "model <code>claude-x</code>, 0 turns" in body
 
 
-@pytest.mark.parametrize("url", ["", "unix:///x", "https://user:secret@fleet.example", "fleet.example", "https://"])
+@pytest.mark.parametrize(
+    "url", ["", "unix:///x", "https://user:secret@fleet.example", "fleet.example", "https://", "https://["]
+)
 def test_without_an_address_for_everyone_there_is_no_link(url: str) -> None:
     assert re.search(r" USD\. Delegation dlg_\w+\.$", evidence(result(), notes=RunNotes(url=url)))
