@@ -85,7 +85,7 @@ export const childrenOf = (amount) => `${number(amount)} ${amount === 1 ? "child
  */
 export function nowText(item, open, hold = "") {
   if (item.asked) return item.asked;
-  if (item.result) return [item.reason, outcomeText(item.result)].filter(Boolean).join(" — ");
+  if (item.result) return outcomeText(item.result, item.reason);
   if (item.waitsFor?.length) return `waits for ${count(item.waitsFor.length, "delegation")}`;
   if (item.status === "queued" && hold) return hold;
   const asks = stateOf(item) === "asking" ? "asks for permission" : null;
@@ -105,16 +105,16 @@ export function badgesOf({ result }) {
     refuted > 0 && [`${count(refuted, "claim")} refuted`, verdictClass("refuted")]].filter(Boolean);
 }
 
-/** Facts before words: why it ended, what was denied, why it is not proved, then the summary. */
-function outcomeText(result) {
-  const { terminationReason: reason, verification, deniedCallCount, summary, errors, mark } = result;
+/** Facts before words: the `reason` of its place, why it ended, what was denied, why it is not proved, the summary. */
+function outcomeText(result, reason) {
+  const { terminationReason: ending, verification, deniedCallCount, summary, errors, mark } = result;
   const { why, checks } = verification;
-  const ended = reason in ENDINGS ? ENDINGS[reason](result) : reason.replaceAll("_", " ");
+  const ended = ending in ENDINGS ? ENDINGS[ending](result) : ending.replaceAll("_", " ");
   const expired = errors.some((each) => each.includes("no one answered within")) && "permission expired";
-  const denied = deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`;
+  const denied = !reason && deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`;
   const unproved = mark !== "ok" &&
     (why || checks.find(({ outcome }) => verdictClass(outcome) !== "succeeded")?.why);
-  return [ended, expired, denied, unproved, plain(summary || errors.at(-1) || "")].filter(Boolean)
+  return [reason, ended, expired, denied, unproved, plain(summary || errors.at(-1) || "")].filter(Boolean)
     .map((each) => inShort(each, 200)).join(" — ");
 }
 

@@ -166,7 +166,7 @@ async def test_results_for_a_review_are_in_the_services_order_with_their_reasons
             [
                 "+1 -0 in 1 file — Words.",
                 "+90 -0 in 1 file — Words.",
-                "+1 -0 in 1 file, 2 calls denied — 2 calls denied — Words.",
+                "+1 -0 in 1 file, 2 calls denied — Words.",
             ]
         )
         await expect(page.get_by_role("link", name="For review")).to_have_attribute("aria-current", "true")
