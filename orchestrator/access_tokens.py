@@ -46,10 +46,12 @@ class TokenEntry(BaseModel):
     scopes: frozenset[Scope] = Field(min_length=1)
     expires: datetime | None = None
     """The token is refused from then on; without an offset it is UTC."""
+    owner: str | None = Field(default=None, pattern=rf"^{NAME}$")
+    """Whose its delegations are: tokens with the same owner share theirs. None: those of its name."""
 
-    @field_validator("name")
+    @field_validator("name", "owner")
     @classmethod
-    def _not_reserved(cls, name: str) -> str:
+    def _not_reserved(cls, name: str | None) -> str | None:
         if name == DEFAULT:
             raise ValueError(f"{DEFAULT!r} is the name of the token of DEPUTIZE_TOKEN; choose another one")
         return name
@@ -74,7 +76,9 @@ class Tokens:
         self._own: list[TokenEntry] = []
         if settings.token is not None:
             digest = digest_of(settings.token.get_secret_value().encode())
-            self._own.append(TokenEntry.model_construct(name=DEFAULT, sha256=digest, scopes=ALL, expires=None))
+            self._own.append(
+                TokenEntry.model_construct(name=DEFAULT, sha256=digest, scopes=ALL, expires=None, owner=None)
+            )
         self._file = TokenFile(settings.tokens_file) if settings.tokens_file else None
         self._trouble = RepeatedCause("the tokens of the file are refused")
         self.asked_for = settings.asks_for_token
@@ -191,16 +195,20 @@ def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
     return entries
 
 
-def written_entry(name: str, digest: str, scopes: Sequence[str], expires: datetime | None) -> str:
+def written_entry(
+    name: str, digest: str, scopes: Sequence[str], expires: datetime | None, owner: str | None = None
+) -> str:
     """Returns an entry as text. Raises Invalid if a value is not allowed."""
     try:
-        TokenEntry(name=name, sha256=digest, scopes=frozenset(map(Scope, scopes)))
+        TokenEntry(name=name, sha256=digest, scopes=frozenset(map(Scope, scopes)), owner=owner)
     except ValidationError as error:
         mistakes = explain(error, TokenEntry)
-        raise Invalid(f"NAME: {mistakes[0]['detail']}", mistakes) from None
+        option = "--owner" if mistakes[0]["pointer"] == "/owner" else "NAME"
+        raise Invalid(f"{option}: {mistakes[0]['detail']}", mistakes) from None
     listed = json.dumps([*dict.fromkeys(scopes)])
     until = f"expires = {expires:%Y-%m-%dT%H:%M:%SZ}\n" if expires else ""
-    return f'[[token]]\nname = "{name}"\nsha256 = "{digest}"\nscopes = {listed}\n{until}'
+    whose = f'owner = "{owner}"\n' if owner else ""
+    return f'[[token]]\nname = "{name}"\nsha256 = "{digest}"\nscopes = {listed}\n{whose}{until}'
 
 
 def append_entry(path: Path, entry: str) -> None:
@@ -223,11 +231,13 @@ class Caller:
 
     token: str | None
     scopes: frozenset[Scope]
+    owner: str = ""
+    """Whose its delegations, idempotency keys and uploads are: "" for the main token, or where none is asked for."""
 
     @property
-    def owner(self) -> str:
-        """The token of the tokens file to which belongs what the caller names for itself; "" for all others."""
-        return "" if self.token in (None, DEFAULT) else self.token
+    def is_confined(self) -> bool:
+        """Whether there are only the delegations of its owner for it."""
+        return Scope.ALL not in self.scopes
 
     def check(self, needed: Collection[Scope]) -> None:
         """Raises ScopeMissing, with the names of the scopes, unless the token has all of them."""
@@ -277,4 +287,4 @@ def caller_of(tokens: Tokens, given: bytes | None, note: RequestNote) -> Caller:
     note.token = entry.name
     if entry.expired:
         raise Unauthorized(f"the token {entry.name!r} has expired; ask the operator of the service for a new one")
-    return Caller(entry.name, entry.scopes)
+    return Caller(entry.name, entry.scopes, "" if entry.name == DEFAULT else entry.owner or entry.name)

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, closing
 from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from functools import wraps
-from inspect import iscoroutinefunction
-from itertools import islice
+from inspect import iscoroutinefunction, signature
 from typing import Any, Self, TypeVar
 
 from redis.exceptions import RedisError
 
 from ..shared import bus, traceparent
 from ..shared.connection import REDIS_DOWN, connect
-from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
+from ..shared.delegation import Delegation, Status, ToolAgentStep
 from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
 from ..shared.events import Envelope, StepCompleted
 from ..shared.fleet import Fleet, ToolCard, WorkerCard
 from ..shared.ids import new_id
-from ..shared.log import log
 from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
-from ..shared.queue import Ticket, create_app, send_tickets
+from ..shared.queue import Ticket
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
@@ -35,16 +33,19 @@ from ..shared.runs.notification import Notification
 from ..shared.runs.spend import check_caps
 from ..shared.runs.store import RunStore, resume
 from ..shared.settings import Settings
+from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import Webhook
 from ..shared.wire import now
 from . import audit_log
 from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, planned_merge, repeated_request
 from .delivery import delivered, note_delivered, notes_of
+from .dispatcher import Dispatcher
 from .home import is_full, no_space
 from .metrics.exposition import exposition
+from .ownership import Ownership
 from .redis_server import check_room
-from .request_checks import check_after, check_requests
+from .request_checks import check_after, check_arguments, check_requests
 from .review_order import MOST, REVIEWED, in_order_of_review
 from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import ALL_DRAIN, NO_WORKER
@@ -54,59 +55,8 @@ from .workspace_files import FileList, OpenedFile, list_files, open_file
 K = TypeVar("K", bound=type[Any])
 
 
-class Dispatcher:
-    """Sends tickets from one thread, because Celery's producer blocks."""
-
-    def __init__(self, settings: Settings, redis_url: str) -> None:
-        self._app = create_app(settings, redis_url)
-        self._thread = ThreadPoolExecutor(1, "dispatch")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        self._app.close()
-
-    async def send(self, tickets: Sequence[Ticket]) -> None:
-        """Sends the tickets. A failure is only logged: the records exist, and a janitor sends the tickets again."""
-        if not tickets:
-            return  # a repeated request does not wait behind others
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, send_tickets, self._app, tickets)
-        except Unavailable as error:
-            log.warning("%d tickets wait for a janitor", len(tickets), extra={"cause": str(error)})
-
-
-MAX_MISTAKES = 20
 COPIES = 3
 """How often a request is in the log of the record's store: in the record, in an event and in the conversation."""
-
-
-async def check_arguments(redis: Any, fleet: Fleet, id: str, arguments: Mapping[str, Any] | None) -> None:
-    """Raises ``Invalid`` with each mistake in the arguments, if there are any, for the call of a permission request.
-
-    Only tools of our own are checked: other schemas may take long to evaluate.
-    """
-    if arguments is None:
-        return
-    name = (await permissions.find(redis, id)).request.step.tool_name
-    card = next((card for card in await fleet.tools() if card.name == name and card.source == "builtin"), None)
-    mistakes = await asyncio.to_thread(_mistakes, card.parameters, arguments) if card else []
-    if mistakes:
-        raise Invalid(f"these are not arguments of {name}: {mistakes[0]['detail']}", mistakes)
-
-
-def _mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[dict[str, str]]:
-    from jsonschema_rs import Draft202012Validator  # imported late: most services never need it
-
-    from ..shared.json_schema import pointer_to
-
-    errors = Draft202012Validator(dict(schema), offline=True).iter_errors(dict(arguments))
-    return [
-        {"pointer": pointer_to(("arguments", *error.instance_path)), "detail": error.message[:500]}
-        for error in islice(errors, MAX_MISTAKES)
-    ]
 
 
 LOCAL_RECHECK_SECONDS = 1.0
@@ -128,7 +78,10 @@ OF_FILES = {"upload", "files", "open_file"}
 
 
 def _guarded(kind: K) -> K:
-    """Lets the public methods of a service raise Unavailable where its Redis does not answer."""
+    """Lets the public methods of a service raise Unavailable where its Redis does not answer.
+
+    Those of one delegation raise NotFound where that belongs to another owner.
+    """
     for name, function in [*vars(kind).items()]:
         if iscoroutinefunction(function) and not name.startswith("_") and name not in OF_FILES:
             setattr(kind, name, _guarded_function(function))
@@ -136,9 +89,13 @@ def _guarded(kind: K) -> K:
 
 
 def _guarded_function(function: Any) -> Any:
+    is_of_one = [*signature(function).parameters][1:2] == ["id"] and function.__name__ != "answer_permission"
+
     @wraps(function)
     async def guarded(self: Delegations, *args: Any, **fields: Any) -> Any:
         async with _redis_guard(self._settings):  # pyright: ignore[reportPrivateUsage]
+            if is_of_one:
+                await self.ownership.check(args[0] if args else fields["id"])
             return await function(self, *args, **fields)
 
     return guarded
@@ -156,26 +113,32 @@ class Delegations(Service):
         self._bus = follower
         self._fleet = fleet
         self._dispatcher = dispatcher
-        self._owner = ""
+        self.ownership = Ownership(store.redis)
 
-    def of(self, owner: str) -> Self:
-        """Returns the operations for callers with a token of the tokens file; "" is for all others.
+    def of(self, owner: str, *, is_confined: bool = False) -> Self:
+        """Returns the operations for callers of an owner, whose idempotency keys and uploads are its own.
 
-        Idempotency keys of one owner are unknown to others, and its uploads have a bound of their own.
+        If they are confined, what belongs to another owner does not exist.
         """
         own = copy(self)
-        own._owner = owner
+        own.ownership = replace(self.ownership, owner=owner, is_confined=is_confined)
         return own
 
+    async def _beside(self, id: str) -> Self:
+        return self.of(await self.ownership.of(id), is_confined=self.ownership.is_confined)
+
     async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
-        return await receive(content, self._settings, sha256, self._owner)
+        return await receive(content, self._settings, sha256, self.ownership.owner)
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         (accepted,) = await self._accept([request])
         return accepted
 
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
-        return [kept.request for kept in await permissions.pending(self.store.redis, delegation)]
+        if delegation:
+            await self.ownership.check(delegation)
+        found = [kept.request for kept in await permissions.pending(self.store.redis, delegation)]
+        return await self.ownership.own(found, [each.delegation_id for each in found])
 
     async def answer_permission(
         self,
@@ -186,6 +149,7 @@ class Delegations(Service):
         arguments: Mapping[str, Any] | None = None,
         by: str | None = None,
     ) -> None:
+        await self.ownership.check_permission(id)
         given = None if arguments is None else dict(arguments)
         answer = PermissionAnswer(outcome=outcome, reason=reason, arguments=given, by=by, at=now())
         await check_arguments(self.store.redis, self._fleet, id, arguments)
@@ -194,12 +158,14 @@ class Delegations(Service):
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
     ) -> AcceptedDelegation:
-        return await self.create(continued_request(await self.get(id), text, limits, idempotency_key))
+        request = continued_request(await self.get(id), text, limits, idempotency_key)
+        return await (await self._beside(id)).create(request)
 
     async def retry(
         self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
     ) -> AcceptedDelegation:
-        return await self.create(repeated_request(await self.get(id), idempotency_key, from_turn))
+        request = repeated_request(await self.get(id), idempotency_key, from_turn)
+        return await (await self._beside(id)).create(request)
 
     async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         if len(requests) > MAX_BATCH:
@@ -210,6 +176,19 @@ class Delegations(Service):
     def _check_room(self, requests: Sequence[DelegationRequest]) -> None:
         check_room(self._settings.home, sum(len(request.to_json().encode()) for request in requests) * COPIES)
 
+    async def _check(self, requests: Sequence[DelegationRequest], *, batch: bool) -> None:
+        """Raises the error of requests that cannot be carried out, or name what their owner does not have."""
+        owner = self.ownership.only
+        tools = await self._fleet.tools() if any(request.tools for request in requests) else []
+        # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
+        await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch, owner=owner)
+        if self._settings.local:
+            await asyncio.to_thread(self._check_room, requests)
+        for request in requests:
+            await self.ownership.check(*filter(None, [request.builds_on, *request.merges]))
+            await check_continued(self.store, request, self._settings)
+        await check_after(self.store.redis, requests, batch=batch, owner=owner)
+
     async def _accept(
         self, requests: Sequence[DelegationRequest], *, batch: bool = False, starts: bool = True
     ) -> list[AcceptedDelegation]:
@@ -218,22 +197,16 @@ class Delegations(Service):
         Without ``starts`` the caller cancels them before a janitor sends tickets, so no cap on spending holds.
         """
         asked, requests = requests, [filled_in(request, self._settings) for request in requests]
-        tools = await self._fleet.tools() if any(request.tools for request in requests) else []
-        # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
-        await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
-        if self._settings.local:
-            await asyncio.to_thread(self._check_room, requests)
-        for request in requests:
-            await check_continued(self.store, request, self._settings)
-        await check_after(self.store.redis, requests, batch=batch)
+        await self._check(requests, batch=batch)
         if starts:
-            await check_caps(self.store.redis, self._settings.spend, requests, self._owner)
+            await check_caps(self.store.redis, self._settings.spend, requests, self.ownership.owner)
         new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
         answers = await self.store.accept(
             new,
             self._settings.claim_seconds,
             asked=asked,
-            owner=self._owner,
+            owner=self.ownership.owner,
+            confined=self.ownership.is_confined,
             temporary=self._settings.temporary,
             webhook=self._settings.webhook.default,
             trace=traceparent.current(),
@@ -279,29 +252,39 @@ class Delegations(Service):
         if for_review:
             return await self._for_review(status, limit, session=session, labels=labels or {}, parent=parent)
         page = await self.store.list(
-            status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor, parent=parent
+            status=status,
+            session=session,
+            labels=labels or {},
+            limit=limit,
+            cursor=cursor,
+            parent=parent,
+            owner=self.ownership.only,
         )
         items = await permissions.with_pending(self.store.redis, page.items)
         return PageOf(items=items, next_cursor=page.next_cursor)
 
     async def _for_review(self, status: Status | None, limit: int, **filters: Any) -> PageOf:
+        filters["owner"] = self.ownership.only
         wanted = [each for each in REVIEWED if status in (None, each)]
         pages = [await self.store.list(status=each, limit=MOST, cursor=None, **filters) for each in wanted]
         found = in_order_of_review(each for page in pages for each in page.items)[:limit]
         return PageOf(items=[each for each, _ in found], reasons=[reason for _, reason in found])
 
     async def counts(self) -> StatusCounts:
-        return await self.store.counts()
+        return await self.store.counts(self.ownership.only)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         recheck = LOCAL_RECHECK_SECONDS if self._settings.local else bus.RECHECK_SECONDS
         following = bus.follow(self._bus, self.store, id, after, recheck)
         async with _redis_guard(self._settings), aclosing(following) as events:
+            await self.ownership.check(id)
             async for envelope in events:
                 yield envelope
 
-    def follow_all(self) -> AsyncGenerator[Envelope]:
-        return bus.follow_all(self._bus)
+    async def follow_all(self) -> AsyncGenerator[Envelope]:
+        async with aclosing(bus.follow_all(self._bus)) as events, aclosing(self.ownership.own_events(events)) as own:
+            async for envelope in own:
+                yield envelope
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         return await self.store.events(id, after)
@@ -353,7 +336,10 @@ class Delegations(Service):
         return await self._found(id)
 
     async def webhooks(self, delegation: str | None = None) -> list[Notification]:
-        return await webhook_queue.notifications(self.store.redis, delegation)
+        if delegation:
+            await self.ownership.check(delegation)
+        found = await webhook_queue.notifications(self.store.redis, delegation)
+        return await self.ownership.own(found, [each.delegation_id for each in found])
 
     async def redeliver(self, id: str) -> None:
         await webhook_queue.redeliver(self.store.redis, id)
@@ -363,19 +349,23 @@ class Delegations(Service):
         return await self.cancel(accepted.delegation.id)
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
+        await self.ownership.check(*wanted.ids)
         report, request = await planned_merge(self.store, self._settings, wanted)
         if request is None:
             return report
-        return report.model_copy(update={"delegation": (await self.create(request)).delegation})
+        accepted = await (await self._beside(wanted.ids[0])).create(request)
+        return report.model_copy(update={"delegation": accepted.delegation})
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
     ) -> Pruned:
+        self.ownership.check_unconfined("pruning")
         if older_than is None:
             older_than = self._settings.workspace_retention_seconds if keep_bytes is None else 0
         return await disk.prune(self.store.redis, older_than, keep_bytes, dry_run=dry_run)
 
     async def disk(self) -> DiskUsage:
+        self.ownership.check_unconfined("the use of the disk")
         return await disk.disk_usage(self.store.redis, self._settings.workspace_kept_bytes)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
@@ -383,13 +373,14 @@ class Delegations(Service):
             check_group(by)
         except ValueError as error:
             raise Invalid(str(error)) from None
-        return await cost_report(self.store.redis, by, since)
+        return await cost_report(self.store.redis, by, since, self.ownership.only)
 
     async def record(self, record: AuditRecord) -> None:
         """Appends to the audit log."""
         await audit_log.write(self.store.redis, record, self._settings.retention_seconds)
 
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+        self.ownership.check_unconfined("the audit log")
         return await audit_log.read(self.store.redis, limit, cursor, self._settings.retention_seconds)
 
     async def metrics(self) -> str:

@@ -36,7 +36,7 @@ BYTES_PER_SECOND = 64 * 1024
 async def _service(request: Request) -> Delegations:
     service: Delegations = request.app.state.service
     caller = note_of(request.scope).caller
-    return service.of(caller.owner) if caller else service
+    return service.of(caller.owner, is_confined=caller.is_confined) if caller else service
 
 
 async def _note(request: Request) -> RequestNote:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ..shared.errors import Invalid, Refused
 from ..shared.facts import CommandCheck
-from ..shared.fleet import MCP, ToolCard
+from ..shared.fleet import MCP, Fleet, ToolCard
 from ..shared.patch_format import parse_patch
 from ..shared.request import ArchiveWorkspace, DelegationRequest, DirectoryWorkspace
 from ..shared.request_rules import check_sizes, foreign_script, misspelt_model, no_effort, unknown_agent
+from ..shared.runs import permissions
 from ..shared.runs.cost import fields_of_records
-from ..shared.runs.record import not_found
+from ..shared.runs.record import OWNER, not_found
 from ..shared.settings import Settings
 from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
-from ..shared.workspaces import UPLOAD_POINTER, use_upload
+from ..shared.workspaces import UPLOAD_POINTER, upload_link, use_upload
 from .delivery import check_git
 
 MAX_SUGGESTIONS = 5
@@ -28,13 +31,21 @@ SHOWN_PLACES = 3
 
 
 def check_requests(
-    requests: Sequence[DelegationRequest], tools: Sequence[ToolCard], settings: Settings, *, batch: bool
+    requests: Sequence[DelegationRequest],
+    tools: Sequence[ToolCard],
+    settings: Settings,
+    *,
+    batch: bool,
+    owner: str | None = None,
 ) -> None:
-    """Raises the error of a single request, or one Invalid with the first errors of a batch, by index."""
+    """Raises the error of a single request, or one Invalid with the first errors of a batch, by index.
+
+    ``owner``: whose uploads there are; None: all.
+    """
     mistakes: list[dict[str, str]] = []
     for index, request in enumerate(requests):
         try:
-            _check(request, tools, settings)
+            _check(request, tools, settings, owner)
         except Refused as refusal:
             if not batch:
                 raise
@@ -62,11 +73,16 @@ def _once_each(mistakes: Sequence[Mapping[str, str]]) -> str:
     return "; ".join(f"{listed(at)}: {detail}" for detail, at in places.items())
 
 
-async def check_after(redis: Any, requests: Sequence[DelegationRequest], *, batch: bool) -> None:
-    """Raises Invalid where a request waits for a delegation that does not exist."""
+async def check_after(
+    redis: Any, requests: Sequence[DelegationRequest], *, batch: bool, owner: str | None = None
+) -> None:
+    """Raises Invalid where a request waits for a delegation that does not exist. ``owner``: whose exist; None: all."""
     ids = sorted({each.id for request in requests for each in request.after})
-    records = await fields_of_records(redis, ids, "status")
-    gone, errors = {id for id, (status,) in zip(ids, records, strict=True) if status is None}, list[dict[str, str]]()
+    records = await fields_of_records(redis, ids, "status", OWNER)
+    gone, errors = set[str](), list[dict[str, str]]()
+    for id, (status, of) in zip(ids, records, strict=True):
+        if status is None or owner not in (None, of or ""):
+            gone.add(id)
     for index, request in enumerate(requests) if gone else ():
         for number, each in enumerate(request.after):
             if each.id in gone and len(errors) < MAX_MISTAKES:
@@ -76,7 +92,7 @@ async def check_after(redis: Any, requests: Sequence[DelegationRequest], *, batc
         raise Invalid.of(errors)
 
 
-def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Settings) -> None:
+def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Settings, owner: str | None) -> None:
     check_sizes(request)
     if reason := unknown_agent(request.agent, settings.agents):
         raise Invalid.at("/agent", reason)
@@ -96,7 +112,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
     if isinstance(request.workspace, DirectoryWorkspace) and not request.merges:
         _check_directory(Path(request.workspace.path), settings)
     if isinstance(request.workspace, ArchiveWorkspace) and not (request.builds_on or request.merges):  # has files
-        check_upload(request.workspace.upload, settings)
+        check_upload(request.workspace.upload, settings, owner)
     check_git(request, settings)
     if request.webhook and (reason := settings.webhook.refusal(request.webhook)):
         raise Invalid.of([{"pointer": "/webhook", "detail": reason}])
@@ -120,9 +136,10 @@ def _check_directory(path: Path, settings: Settings) -> None:
         raise Invalid.at("/workspace/path", f"workspace path {str(path)!r} {problem}")
 
 
-def check_upload(upload: str, settings: Settings) -> None:
-    """Raises Invalid where an upload is not there; else begins the time anew that it is kept."""
-    if use_upload(settings.workspaces, upload) is None:
+def check_upload(upload: str, settings: Settings, owner: str | None) -> None:
+    """Raises Invalid where an upload is not there for this owner; else begins the time anew that it is kept."""
+    is_own = owner is None or upload_link(settings.workspaces, owner, upload).is_symlink()
+    if not is_own or use_upload(settings.workspaces, upload) is None:
         kept = f"uploads are kept for {settings.upload_retention_seconds:,} s after their last use"
         raise Invalid.at(
             UPLOAD_POINTER,
@@ -179,3 +196,29 @@ def _unknown_tool(pattern: str, names: Sequence[str], aliases: Mapping[str, str]
     some = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
     hint = near or (f"known: {some}" if not before else "see /v1/tools")
     return f"unknown tool {json.dumps(pattern)}; {hint}"
+
+
+async def check_arguments(redis: Any, fleet: Fleet, id: str, arguments: Mapping[str, Any] | None) -> None:
+    """Raises ``Invalid`` with each mistake in the arguments, if there are any, for the call of a permission request.
+
+    Only tools of our own are checked: other schemas may take long to evaluate.
+    """
+    if arguments is None:
+        return
+    name = (await permissions.find(redis, id)).request.step.tool_name
+    card = next((card for card in await fleet.tools() if card.name == name and card.source == "builtin"), None)
+    mistakes = await asyncio.to_thread(_mistakes, card.parameters, arguments) if card else []
+    if mistakes:
+        raise Invalid(f"these are not arguments of {name}: {mistakes[0]['detail']}", mistakes)
+
+
+def _mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[dict[str, str]]:
+    from jsonschema_rs import Draft202012Validator  # imported late: most services never need it
+
+    from ..shared.json_schema import pointer_to
+
+    errors = Draft202012Validator(dict(schema), offline=True).iter_errors(dict(arguments))
+    return [
+        {"pointer": pointer_to(("arguments", *error.instance_path)), "detail": error.message[:500]}
+        for error in islice(errors, MAX_MISTAKES)
+    ]

@@ -15,6 +15,8 @@ class Scope(StrEnum):
     ADMIN = "admin"
     METRICS = "metrics"
     """For Prometheus, which needs nothing else: a token with it alone reads no delegation."""
+    ALL = "all"
+    """For the delegations of all owners; without it a token is confined to those of its own."""
 
 
 ALL = frozenset(Scope)

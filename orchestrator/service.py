@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import Field
 
-from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentResult, ToolAgentStep
+from ..shared.delegation import Delegation, Status, ToolAgentResult, ToolAgentStep
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
 from ..shared.facts import MergeConflict
@@ -20,6 +20,7 @@ from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.request import DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.runs.cost import CostReport
+from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import Webhook
 from ..shared.wire import Wire
 from .audit_log import AuditPage

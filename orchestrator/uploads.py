@@ -16,7 +16,7 @@ from pathlib import Path
 from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
 from ..shared.settings import Settings
 from ..shared.wire import Timestamp, Wire
-from ..shared.workspaces import UPLOADS, UPLOADS_OF, upload_path, use_upload
+from ..shared.workspaces import UPLOADS, UPLOADS_OF, upload_link, upload_path, use_upload
 from .home import FULL, open_private
 
 _PART = 1 << 20
@@ -38,7 +38,7 @@ class Upload(Wire):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedUpload:
-    """An upload, and whether the same content was there before."""
+    """An upload, and whether its owner had sent the same content before."""
 
     upload: Upload
     replayed: bool
@@ -140,13 +140,14 @@ class _Incoming:
         name = f"sha256:{digest}"
         os.fsync(self._file)  # a name stands for a content, also after a crash of the machine
         with self._counted_alone():
+            is_known = upload_link(self._root, self._owner, name).is_symlink()
             there = use_upload(self._root, name)
             if there is None:
                 self._path.replace(upload_path(self._root, name))
             self._link(upload_path(self._root, name))
         found = there or os.fstat(self._file.fileno())
         ends = datetime.fromtimestamp(found.st_mtime + self._settings.upload_retention_seconds, UTC)
-        return AcceptedUpload(Upload(upload=name, bytes=found.st_size, expires_at=ends), there is not None)
+        return AcceptedUpload(Upload(upload=name, bytes=found.st_size, expires_at=ends), is_known and there is not None)
 
     def discard(self) -> None:
         """Closes the file, and deletes it unless it is in its place."""

@@ -386,25 +386,6 @@ class Progress(Wire):
     """US dollars so far; null where the price is not known."""
 
 
-class StatusCounts(Wire):
-    """How many delegations there are of each status, of those whose records are kept."""
-
-    queued: int = 0
-    """Those that no worker has begun with, or that are to be tried again."""
-    paused: int = 0
-    """Those of the queued ones that go on only when they are resumed."""
-    running: int = 0
-    """Those that a worker executes."""
-    waiting: int = 0
-    """Those whose run waits: for a permission, for child delegations, for the model's service."""
-    succeeded: int = 0
-    """Those that completed."""
-    failed: int = 0
-    """Those that an error or a limit ended, or whose verdict is not the one that was required."""
-    cancelled: int = 0
-    """Those that were cancelled or wrapped up."""
-
-
 def shortfall_of(request: DelegationRequest, result: ToolAgentResult) -> str:
     """Returns why the checks of a request do not allow to act on its result; "" where they do, or there are none."""
     return result.verification.shortfall(request.require if request.verify else None)
@@ -427,6 +408,8 @@ class Delegation(Wire):
     """The number of the worker's execution, from 1; 0 before the first one."""
     worker: str | None = None
     """The worker that executes it, or did so last."""
+    owner: str | None = None
+    """The owner of the token that made it, or of its parent; null for the service's main token."""
     request: DelegationRequest
     """The accepted request: the submitted one, with what its agent sets."""
     effective_limits: Limits

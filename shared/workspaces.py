@@ -50,6 +50,11 @@ def upload_path(root: Path, upload: str) -> Path:
     return root / UPLOADS / upload.removeprefix("sha256:")
 
 
+def upload_link(root: Path, owner: str, upload: str) -> Path:
+    """Returns the path of the link to an upload that counts it among those of an owner; "" is for the main token."""
+    return root / UPLOADS_OF / (owner or "@") / upload.removeprefix("sha256:")
+
+
 def use_upload(root: Path, upload: str) -> os.stat_result | None:
     """Begins the time anew that an upload is kept. Returns its status, or None where it is not within reach.
 

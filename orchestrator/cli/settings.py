@@ -182,6 +182,11 @@ class _Scopes(click.Choice[str]):
     type=_Scopes([scope.value for scope in Scope]),
     help="Its scope: several after commas, or given more than once. None includes another one.",
 )
+@click.option(
+    "--owner",
+    metavar="NAME",
+    help="Whose its delegations are: tokens of one owner share them. Default: the token's name.",
+)
 @click.option("--expires", type=Duration(min=1, max=1e9), metavar="TIME", help="How long it is valid: 12h, 90d.")
 @click.option(
     "--file",
@@ -190,10 +195,11 @@ class _Scopes(click.Choice[str]):
     metavar="FILE",
     help="Append its entry to this tokens file instead of printing it.",
 )
-def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: Path | None) -> None:
+def new(name: str, scopes: tuple[list[str], ...], owner: str | None, expires: float | None, path: Path | None) -> None:
     """Make a token called NAME and print it, once, with the entry for the file of DEPUTIZE_TOKENS_FILE.
 
-    The entry has the token's digest only. A service that uses the file accepts the token at once.
+    Without the scope `all` it is confined to the delegations of its owner. The entry has the token's digest only. A
+    service that uses the file accepts the token at once.
     """
     import secrets
 
@@ -202,7 +208,7 @@ def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: P
     made = secrets.token_urlsafe(32)
     until = None if expires is None else datetime.now(UTC) + timedelta(seconds=expires)
     entry = access_tokens.written_entry(
-        name, access_tokens.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until
+        name, access_tokens.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until, owner
     )
     if path is not None:
         access_tokens.append_entry(path, entry)

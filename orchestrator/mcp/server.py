@@ -181,7 +181,7 @@ class McpServer:
         with _mcp_errors():
             self._checked(context, _OF_RESOURCES)
             cursor = params.cursor if params else None
-            if (operations := await self._source.if_open()) is None:
+            if (operations := await self.source(context).if_open()) is None:
                 return types.ListResourcesResult(resources=[])
             if cursor is not None and not ID.fullmatch(cursor):
                 raise Invalid("the cursor is not the nextCursor of a page")
@@ -206,7 +206,7 @@ class McpServer:
             found = URI.fullmatch(uri)
             if found is None:
                 raise NotFound(f"there is no resource {uri[:200]!r}; they are {SCHEME}ID, …/patch and …/artifacts/NAME")
-            operations = await self._source.service()
+            operations = await self.source(context).service()
             if found["name"]:
                 kind, text = TEXT, await operations.artifact(found["id"], unquote(found["name"]))
             elif found["rest"]:

@@ -99,7 +99,8 @@ class HttpServer(McpServer):
         self._closed = closed
 
     def source(self, context: Context) -> ServiceHere:
-        return ServiceHere(self._operations.of(self.caller(context).owner))
+        caller = self.caller(context)
+        return ServiceHere(self._operations.of(caller.owner, is_confined=caller.is_confined))
 
     def gone(self, context: Context) -> asyncio.Event:
         return _scope(context)[GONE]

@@ -17,8 +17,8 @@ from pydantic_core import from_json
 from ..delegation import Usage
 from ..ids import first_id
 from ..wire import Timestamp, Wire
-from .keys import BILLS, LEASES, record_key
-from .record import LABELS, MODEL, SESSION, SPENT
+from .keys import BILLS, LEASES, filed_key, record_key
+from .record import LABELS, MODEL, OWNER, SESSION, SPENT
 
 GROUPS = "day, model, session, label, label:KEY or delegation"
 _GROUP = re.compile(r"day|model|session|delegation|label(:.+)?", re.DOTALL)
@@ -129,21 +129,24 @@ def _sum(key: str | None, bills: Sequence[Bill]) -> Cost:
     return Cost(key=key, delegations=len(bills), unpriced=unpriced, usage=Usage(**sums))
 
 
-async def cost_report(redis: Any, by: str, since: datetime | None) -> CostReport:
-    """Returns what the delegations cost that were accepted since then and whose records exist."""
+async def cost_report(redis: Any, by: str, since: datetime | None, owner: str | None = None) -> CostReport:
+    """Returns what the delegations cost that were accepted since then and whose records exist: of an owner, or all."""
     since = since.replace(tzinfo=UTC) if since and since.tzinfo is None else since
     first = first_id(since) if since else ""
     # The unfinished ones first: a run that ends in between is found twice, and not missed.
     ids = [id for id in await redis.zrange(LEASES, 0, -1) if id >= first]
-    records = await fields_of_records(redis, ids, "created", MODEL, SESSION, LABELS, SPENT)
+    records = await fields_of_records(redis, ids, "created", MODEL, SESSION, LABELS, SPENT, OWNER)
     unfinished = {
         id: bill_of(
             id, created[:10], model, session, json.loads(labels or "{}"), Usage.model_validate_json(spent or "{}")
         )
-        for id, (created, model, session, labels, spent) in zip(ids, records, strict=True)
-        if created is not None
+        for id, (created, model, session, labels, spent, of) in zip(ids, records, strict=True)
+        if created is not None and owner in (None, of or "")
     }
     (time, _), filed = await redis.time(), [*(await redis.hgetall(BILLS)).items()]
+    if owner is not None:
+        own = {*await redis.zrange(filed_key(f"owner:{owner}"), 0, -1)}
+        filed = [each for each in filed if each[0] in own]
 
     def ended() -> Generator[Bill]:
         for start in range(0, len(filed), PAGE):

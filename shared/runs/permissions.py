@@ -116,11 +116,15 @@ async def find(redis: Any, id: str) -> KeptRequest:
     if asker := delegation_of(id):
         texts = await redis.hmget(permissions_key(asker), [id, subject_field(id)])
     if texts[0] is None:
-        raise NotFound(
-            f"there is no permission request {id[:100]}; it never was, or the retention of its delegation is over. "
-            "`deputize permissions` lists those that wait"
-        )
+        raise unknown(id)
     return kept_request(*texts)
+
+
+def unknown(id: str) -> NotFound:
+    return NotFound(
+        f"there is no permission request {id[:100]}; it never was, or the retention of its delegation is over. "
+        "`deputize permissions` lists those that wait"
+    )
 
 
 async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequest:

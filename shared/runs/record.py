@@ -14,13 +14,12 @@ from typing import Any, ClassVar, Self
 
 from pydantic_core import to_json
 
-from ..delegation import Artifact, Delegation, Progress, Status
+from ..delegation import Artifact, Delegation, Progress
 from ..errors import Conflict, Invalid, NotFound
 from ..event_size import capped
 from ..events import Envelope, RunQueued
 from ..facts import Trust
 from ..request import ArchiveWorkspace, DelegationRequest, Limits
-from ..text import shortened
 from ..webhooks import Webhook
 from ..wire import now
 from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
@@ -31,7 +30,8 @@ AFTER, CONTINUES, DISK, UPLOAD = "after", "continues", "disk", "upload"
 """The ids that it waits for; the one whose files it copies; the bytes of its files; the upload of its workspace."""
 TRUST, FILE_TURNS, OUTPUT, REFUSALS = "trust", "file_turns", "output", "refusals"
 WEBHOOK = "webhook"
-CALLER = "caller"
+OWNER = "caller"
+"""Whose delegation it is: a token's name or its group; none for the main token."""
 """The token whose notifications have a bound of their own."""
 UPSTREAMS = "upstreams"
 INSTRUCTIONS = "instructions"
@@ -340,12 +340,12 @@ def acceptance(
     temporary: bool = False,
     webhook: Webhook | None = None,
     trace: str = "",
-    caller: str = "",
+    owner: str = "",
 ) -> dict[str, Any]:
     """Returns one delegation as the accept script's argument. ``asked`` is the request without its agent's part.
 
-    ``webhook`` is that of a request without one, ``trace`` the ``traceparent`` of its caller, ``caller`` the name of
-    its token.
+    ``webhook`` is that of a request without one, ``trace`` the ``traceparent`` of its caller, ``owner`` whose it
+    is; a child of a parent has that of its parent (``accept.lua``).
     """
     body = request.to_json()
     # Only with an agent a default that was given differs from one that was left open.
@@ -365,7 +365,9 @@ def acceptance(
     if isinstance(request.workspace, ArchiveWorkspace):
         fields[UPLOAD] = request.workspace.upload
     if webhook := request.webhook or webhook:
-        fields |= {WEBHOOK: webhook.to_json()} | ({CALLER: caller} if caller else {})
+        fields[WEBHOOK] = webhook.to_json()
+    if owner:
+        fields[OWNER] = owner
     if request.after:
         fields[AFTER] = " ".join(dict.fromkeys(each.id for each in request.after))
     return {"id": id, "hash": sha256(sent.encode()).hexdigest(), "event": capped(event.to_json()), "fields": fields}
@@ -382,6 +384,7 @@ def resource(id: str, fields: Mapping[str, str]) -> Delegation:
             "finishedAt": fields.get("finished"),
             "attempt": fields["attempt"],
             "worker": fields.get("worker") or None,
+            "owner": fields.get(OWNER) or None,
             "request": json.loads(fields["request"]),
             "effectiveLimits": json.loads(fields["limits"]),
             "progress": json.loads(fields["progress"]) if "progress" in fields else Progress(),
@@ -392,25 +395,6 @@ def resource(id: str, fields: Mapping[str, str]) -> Delegation:
         },
         extra="ignore",  # fields of a newer version's request
     )
-
-
-def matches(found: Delegation, status: Status | None, session: str | None, labels: Mapping[str, str]) -> bool:
-    return (
-        (status is None or found.status == status)
-        and (session is None or found.request.session_id == session)
-        and labels.items() <= found.request.labels.items()
-    )
-
-
-def brief(found: Delegation) -> Delegation:
-    """Returns a delegation with long texts cut, for lists: a page of complete ones could be a gigabyte."""
-    asked = found.request
-    texts = {name: getattr(asked, name) for name in ("task", "context", "expected_outcome", "system_prompt")}
-    short = {name: shortened(text, LISTED_CHARACTERS) for name, text in texts.items() if text}
-    result = found.result and found.result.model_copy(
-        update={"details": shortened(found.result.details, LISTED_CHARACTERS)}
-    )
-    return found.model_copy(update={"request": asked.model_copy(update=short), "result": result})
 
 
 MAX_KEPT_BYTES = 8 * 1024 * 1024

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any, Literal
 from redis.asyncio import Redis
 
 from ..connection import Pipe, Script
-from ..delegation import Delegation, Status, StatusCounts, TerminationReason
+from ..delegation import Delegation, Status, TerminationReason
 from ..errors import Conflict, Fenced, GoesAlone, KeyReused, NotFound
 from ..events import Envelope, RunFinished
 from ..ids import first_id
@@ -27,8 +26,8 @@ from ..metrics import ACCEPTED, LEASES_LOST
 from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
 from ..wire import now
-from .cost import PAGE, fields_of_records
-from .disk import RECORD_PARTS, forget
+from .cost import fields_of_records
+from .disk import RECORD_PARTS
 from .keys import (
     CANCEL,
     EVENTS,
@@ -38,25 +37,21 @@ from .keys import (
     PRESENCE,
     children_key,
     events_key,
-    filed_key,
     keys_of,
     record_key,
 )
 from .messages import messages_of
 from .record import (
-    LABELS,
     READ,
-    SESSION,
     Claim,
     acceptance,
-    brief,
     kept_artifact,
     kept_run,
-    matches,
     not_found,
     published,
     resource,
 )
+from .record_lists import RecordLists
 from .spend import SPEND, kept_under
 from .unstarted import ending, state_of
 
@@ -76,13 +71,6 @@ UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.
 
 What this version does not know may be a limit or a check, so it is not passed over.
 """
-LOOKED_THROUGH = 51
-"""Complete records that are read at a time: a page of the usual size, and whether another one follows."""
-FILED_AT_A_TIME = 500
-"""Ids of a set that are read at a time."""
-Wanted = tuple[Status | None, str | None, Mapping[str, str]]
-"""What a list is filtered by: status, session and labels."""
-
 RENEW, RELEASE, LAPSE, OUTAGE, PREFIX = map(Script, ("renew", "release", "lapse", "outage", "prefix"))
 CLAIM, STALLED = Script("standstills", "claim"), Script("standstills", "stalled")
 ACCEPT, REAP = Script("count", "accept"), Script("count", "reap")
@@ -106,12 +94,6 @@ WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PREFIX)
 """The scripts that a worker's pipe may run."""
 
 
-def sets_of(status: Status | None, session: str | None, labels: Mapping[str, str]) -> list[str]:
-    """Returns the keys of the sets (``file.lua``) whose common members are the finished delegations that match."""
-    names = [*filter(None, [status, session and f"session:{session}"])]
-    return [filed_key(name) for name in (*names, *(f"label:{name}:{value}" for name, value in labels.items()))]
-
-
 @dataclass(frozen=True, slots=True)
 class Accepted:
     id: str
@@ -132,13 +114,7 @@ class Reaped:
     priority: int
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    items: list[Delegation]
-    next_cursor: str | None
-
-
-class RunStore:
+class RunStore(RecordLists):
     """Reads and writes the records. One instance serves a whole process."""
 
     def __init__(self, redis: Redis, retention_seconds: int) -> None:
@@ -154,6 +130,7 @@ class RunStore:
         *,
         asked: Sequence[DelegationRequest] = (),
         owner: str = "",
+        confined: bool = False,
         temporary: bool = False,
         webhook: Webhook | None = None,
         trace: str = "",
@@ -161,24 +138,20 @@ class RunStore:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
         ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized, among
-        those of ``owner``. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises
-        ``KeyReused`` for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs.
+        those of ``owner``. They belong to it, or to their parent's; for a ``confined`` owner there are no parents of
+        others. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises ``KeyReused``
+        for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs.
         """
-        described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace, caller=owner)
+        described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace, owner=owner)
         sent, keys = asked or [each[1] for each in new], [INDEX, LEASES]
         for id, request, _ in new:
             # The index stands for none: a user that is kept to our keys may not name an empty one.
             key = kept_under(request, owner) or INDEX
             siblings = children_key(request.parent_id) if request.parent_id else INDEX
             keys += [record_key(id), events_key(id), key, siblings]
-        arguments = {
-            "claim_ms": int(claim_seconds * 1000),
-            "idempotency_seconds": IDEMPOTENCY_SECONDS,
-            "channel": EVENTS,
-            "fence": fence,
-            **COUNTING,
-            "delegations": [described(*each, request) for each, request in zip(new, sent, strict=True)],
-        }
+        seconds = {"claim_ms": int(claim_seconds * 1000), "idempotency_seconds": IDEMPOTENCY_SECONDS}
+        arguments: dict[str, Any] = {**seconds, **COUNTING, "channel": EVENTS, "fence": fence, "confined": confined}
+        arguments["delegations"] = [described(*each, request) for each, request in zip(new, sent, strict=True)]
         verdict, *answers = await ACCEPT.run(self.redis, keys, arguments)
         if verdict == "fenced":
             raise Fenced
@@ -237,92 +210,6 @@ class RunStore:
         if not fields:
             raise not_found(id)
         return resource(id, fields)
-
-    async def list(
-        self,
-        *,
-        status: Status | None,
-        session: str | None,
-        labels: Mapping[str, str],
-        limit: int,
-        cursor: str | None,
-        parent: str | None = None,
-    ) -> Page:
-        """Returns a page, newest first, with long texts cut. The cursor is the last id of the previous page.
-
-        With ``parent`` only the delegations that were submitted as its children, as long as its own record is kept.
-        """
-        items: list[Delegation] = []
-        children = None if parent is None else sorted(await self.redis.smembers(children_key(parent)), reverse=True)
-        wanted, count, ids = (status, session, labels), 1, [cursor or "~"]  # after every id
-        while len(items) <= limit and len(ids) == count:
-            # A record may be megabytes in size: no more of them are read at a time than needed.
-            count = LOOKED_THROUGH if session == "" else min(LOOKED_THROUGH, limit + 1 - len(items))
-            ids = await self._matching(wanted, ids[-1], count, children)
-            items += [brief(each) for each in await self.many(ids, sets_of(*wanted)) if matches(each, *wanted)]
-        more = len(items) > limit
-        return Page(items[:limit], items[limit - 1].id if more else None)
-
-    async def counts(self) -> StatusCounts:
-        """Returns how many delegations there are of each status."""
-        records = await fields_of_records(self.redis, await self.redis.zrange(LEASES, 0, -1), "status", "paused")
-        found = Counter(status for status, _ in records if status and not Status(status).finished)
-        found["paused"] = sum(status == Status.QUEUED and paused is not None for status, paused in records)
-        for key, status in ((filed_key(status), status.value) for status in Status if status.finished):
-            await self._forget_expired(key)
-            found[status] = await self.redis.zcard(key)
-        return StatusCounts(**found)
-
-    async def _forget_expired(self, key: str) -> None:
-        """Removes ids without a record from a set. They are the first ones: what was accepted early ends early."""
-        while ids := await self.redis.zrangebylex(key, "-", "+", 0, LOOKED_THROUGH):
-            records = await fields_of_records(self.redis, ids, "status")
-            if expired := [id for id, (status,) in zip(ids, records, strict=True) if status is None]:
-                await forget(self.redis, expired, [key])
-            if len(expired) < len(ids):
-                return
-
-    async def _matching(self, wanted: Wanted, before: str, count: int, children: Sequence[str] | None) -> list[str]:
-        """Returns the next ``count`` ids, newest first: of all delegations that match, or of those of ``children``."""
-        (status, session, labels), sets, found = wanted, sets_of(*wanted), list[str]()
-        if children is None and not sets:
-            return await self.redis.zrevrangebylex(INDEX, f"({before}", "-", 0, count)
-        # The unfinished ones first: a run that ends in between is found twice, and not missed.
-        leased = [] if status and status.finished else await self.redis.zrange(LEASES, 0, -1)
-        rest = sorted((id for id in (leased if children is None else children) if id < before), reverse=True)
-        while rest and len(found) < count:
-            ids, rest = rest[:PAGE], rest[PAGE:]
-            records = await fields_of_records(self.redis, ids, "status", SESSION, LABELS)
-            for id, fields in zip(ids, records, strict=True):
-                fits = status in (None, fields[0]) and session in (None, fields[1])
-                if fits and labels.items() <= json.loads(fields[2] or "{}").items():
-                    found.append(id)
-        if children is None and (status is None or status.finished):
-            found += await self._common(sets, before, count)
-        return sorted({*found}, reverse=True)[:count]
-
-    async def _common(self, sets: Sequence[str], before: str, count: int) -> list[str]:
-        """Returns at least that many of the next ids that are in all of these sets, newest first, if there are so many.
-
-        Only the smallest set is read, no further than needed.
-        """
-        sizes = {key: await self.redis.zcard(key) for key in sets}
-        (smallest, *others), found, ids = sorted(sizes, key=sizes.__getitem__), list[str](), [before]
-        while ids and len(found) < count:
-            ids = await self.redis.zrevrangebylex(smallest, f"({ids[-1]}", "-", 0, FILED_AT_A_TIME)
-            scores = [await self.redis.zmscore(key, ids) for key in others if ids]
-            found += [id for id, *there in zip(ids, *scores, strict=True) if None not in there]
-        return found
-
-    async def many(self, ids: Sequence[str], sets: Sequence[str] = ()) -> list[Delegation]:
-        """Returns those of ``ids`` whose records exist, in their order; removes the others from ``sets``, too."""
-        async with self.redis.pipeline(transaction=False) as pipeline:
-            for id in ids:
-                pipeline.hgetall(record_key(id))
-            records = await pipeline.execute()
-        if expired := [id for id, fields in zip(ids, records, strict=True) if not fields]:
-            await forget(self.redis, expired, sets)
-        return [resource(id, fields) for id, fields in zip(ids, records, strict=True) if fields]
 
     async def ended(self, ids: Sequence[str]) -> dict[str, str]:
         """Returns when each finished delegation ended (ISO time); "" for those without a record."""

@@ -35,7 +35,7 @@ def write(path: Path, *entries: str) -> Path:
 
 
 def one_for_each_scope(folder: Path) -> Path:
-    return write(folder / "tokens.toml", *(entry(scope, scope) for scope in Scope))
+    return write(folder / "tokens.toml", *(entry(scope, *{scope, Scope.ALL}) for scope in Scope))
 
 
 def bearer(name: str) -> dict[str, str]:

@@ -26,7 +26,6 @@ from deputize.shared.delegation import (
     Delegation,
     FinalStatus,
     Status,
-    StatusCounts,
     TerminationReason,
     ToolAgentResult,
     ToolAgentStep,
@@ -42,9 +41,11 @@ from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationReque
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.messages import received
-from deputize.shared.runs.record import brief, matches, not_found
+from deputize.shared.runs.record import not_found
+from deputize.shared.runs.record_lists import brief, matches
 from deputize.shared.runs.store import REUSED
 from deputize.shared.settings import Settings
+from deputize.shared.status_counts import StatusCounts
 from deputize.shared.wire import now
 from tests.orchestrator.fake_permissions import FakePermissions
 from tests.orchestrator.fake_webhooks import FakeWebhooks
@@ -76,7 +77,7 @@ class FakeService(FakePermissions, FakeWebhooks):
         self.fleet: list[WorkerCard] = []
         self.announced: list[ToolCard] = [READ_FILE]
         """The tools of the fleet, once there is one."""
-        self._owner = ""
+        self._owner, self._is_confined = "", False
         self._owners: dict[str, str] = {}
         """Whose idempotency key it was, by delegation."""
         super().__init__()
@@ -86,10 +87,13 @@ class FakeService(FakePermissions, FakeWebhooks):
     def following(self) -> int:
         return self._followers[0]
 
-    def of(self, owner: str) -> Self:
+    def of(self, owner: str, *, is_confined: bool = False) -> Self:
         own = copy(self) if owner else self
-        own._owner = owner
+        own._owner, own._is_confined = owner, is_confined
         return own
+
+    def _is_own(self, run: Delegation) -> bool:
+        return not self._is_confined or (run.owner or "") == self._owner
 
     def happen(self, id: str, event: AnyEvent) -> Envelope:
         """Lets a worker have the delegation, if none has it yet, and say this of it."""
@@ -141,7 +145,7 @@ class FakeService(FakePermissions, FakeWebhooks):
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         self.check()
         if isinstance(request.workspace, ArchiveWorkspace):
-            check_upload(request.workspace.upload, Settings(workspace_root=self.workspaces))
+            check_upload(request.workspace.upload, Settings(workspace_root=self.workspaces), None)
         if (held := self._held(request)) is not None:
             return AcceptedDelegation(held, True)
         limits = request.limits.capped(self.caps)
@@ -149,6 +153,7 @@ class FakeService(FakePermissions, FakeWebhooks):
             id=new_id(),
             status=Status.QUEUED,
             created_at=now(),
+            owner=self._owner or None,
             request=request,
             effective_limits=limits,
             waits_for=[*dict.fromkeys(each.id for each in request.after)],
@@ -208,7 +213,7 @@ class FakeService(FakePermissions, FakeWebhooks):
         runs = [
             brief(self.with_pending(run))
             for run in rest
-            if matches(run, status=status, session=session, labels=labels or {})
+            if self._is_own(run) and matches(run, status=status, session=session, labels=labels or {})
         ]
         if for_review:
             found = in_order_of_review(runs)[:limit]
@@ -407,7 +412,7 @@ class FakeService(FakePermissions, FakeWebhooks):
 
     def _known(self, id: str) -> Delegation:
         self.check()
-        if id not in self.runs:
+        if id not in self.runs or not self._is_own(self.runs[id]):
             raise not_found(id)
         return self.runs[id]
 

@@ -48,11 +48,11 @@ class Whole:
 
 
 @asynccontextmanager
-async def open_whole(redis_url: str, home: Path) -> AsyncGenerator[Whole]:
+async def open_whole(redis_url: str, home: Path, **settings: Any) -> AsyncGenerator[Whole]:
     async with AsyncExitStack() as opened:
         model = await opened.enter_async_context(FakeModel())
         endpoint = Settings.load(environ=model.variables).model_endpoint
-        bench = await opened.enter_async_context(open_bench(redis_url, home, model_endpoint=endpoint))
+        bench = await opened.enter_async_context(open_bench(redis_url, home, model_endpoint=endpoint, **settings))
         yield Whole(await opened.enter_async_context(open_service(bench.settings, redis_url)), bench, model)
 
 

@@ -20,7 +20,6 @@ from deputize.shared.delegation import (
     Delegation,
     Progress,
     Status,
-    StatusCounts,
     Step,
     StepStatus,
     TerminationReason,
@@ -37,6 +36,7 @@ from deputize.shared.request import Batch, DelegationRequest, Deliver, Directory
 from deputize.shared.runs.cost import Cost, CostReport
 from deputize.shared.runs.disk import DiskUsage, Pruned
 from deputize.shared.runs.notification import Notification
+from deputize.shared.status_counts import StatusCounts
 from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import Request
 

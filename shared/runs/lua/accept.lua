@@ -1,8 +1,9 @@
 -- Accepts delegations, all or none: record, index, claim deadline and run_queued in one step.
 -- KEYS: index, leases, then for each: record, events, idempotency key, the parent's children (the index where there is none)
 -- Arguments: claim_ms, idempotency_seconds, channel, fence (the one under which their parents must run; '' asks for
---   none), metrics and accepted (the field that counts them), delegations: for each id, hash (of its request), event
---   (the first one), fields (of the record)
+--   none), confined (whether parents of another owner do not exist; else their children belong to that owner), metrics
+--   and accepted (the field that counts them), delegations: for each id, hash (of its request), event (the first one),
+--   fields (of the record)
 -- Returns {'accepted', id or '', ...}: for each '' or the id that its idempotency key already stands for. Or, and then
 -- nothing is written, a code and the index of the delegation: 'key_reused' (with another request), 'record_gone' (the
 -- key stands for a delegation that was removed: doing it again is not what the key was sent for), 'fenced' (the parent
@@ -62,8 +63,10 @@ for at, new in ipairs(arguments.delegations) do
       local upstream = string.gsub(record, new.id, id)
       if redis.call('TTL', upstream) == -1 then redis.call('SADD', upstream .. ':dependants', new.id) end
     end
-    if children ~= index then
-      local parent = parent_of(children)
+    local parent = children ~= index and parent_of(children)
+    local owner = parent and redis.call('HGET', parent, 'caller') or nil
+    if parent and not (arguments.confined and owner ~= new.fields.caller) then
+      if owner then redis.call('HSET', record, 'caller', owner) end
       redis.call('HSET', record, 'depth', (tonumber(redis.call('HGET', parent, 'depth') or '') or 0) + 1)
       if arguments.fence ~= '' then
         local id = string.match(parent, '{(.+)}')

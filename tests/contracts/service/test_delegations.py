@@ -12,7 +12,7 @@ import pytest
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.service import OPERATIONS, Operations, Service
-from deputize.shared.delegation import Status, StatusCounts, Step, StepStatus
+from deputize.shared.delegation import Status, Step, StepStatus
 from deputize.shared.errors import KeyReused, NotFound, TooLarge, Unavailable
 from deputize.shared.events import Heartbeat, StepCompleted
 from deputize.shared.facts import FileChange
@@ -20,6 +20,7 @@ from deputize.shared.fleet import ToolCard
 from deputize.shared.ids import new_id
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
 from deputize.shared.runs.record import LISTED_CHARACTERS
+from deputize.shared.status_counts import StatusCounts
 from deputize.shared.wire import now
 from tests.contracts.service.desks import EVERYTHING, Desk, FakeDesk, accepted, all_of, listed, progress, real_desk
 from tests.orchestrator.fake_service import FakeService, worker_card

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from deputize.shared.connection import Pipe, connect
-from deputize.shared.delegation import Status, StatusCounts, Usage
+from deputize.shared.delegation import Status, Usage
 from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.disk import disk_usage, prune
 from deputize.shared.runs.keys import BILLS, INDEX, LEASES, filed_key, keys_of, record_key
-from deputize.shared.runs.record import MODEL, matches
+from deputize.shared.runs.record import MODEL
+from deputize.shared.runs.record_lists import matches
 from deputize.shared.runs.store import WRITING, RunStore
+from deputize.shared.status_counts import StatusCounts
 from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, write
 

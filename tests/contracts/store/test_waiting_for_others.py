@@ -7,13 +7,14 @@ from typing import Any, Literal
 import pytest
 
 from deputize.shared.connection import Pipe
-from deputize.shared.delegation import Status, StatusCounts, TerminationReason
+from deputize.shared.delegation import Status, TerminationReason
 from deputize.shared.facts import Verification
 from deputize.shared.ids import first_id, new_id
 from deputize.shared.runs.disk import prune
 from deputize.shared.runs.keys import LEASES, dependants_key, keys_of
 from deputize.shared.runs.store import RunStore, pause_unfinished, resume
 from deputize.shared.runs.upstreams import settle
+from deputize.shared.status_counts import StatusCounts
 from deputize.shared.wire import now
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, write
 

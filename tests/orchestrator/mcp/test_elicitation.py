@@ -178,7 +178,7 @@ async def test_only_the_user_of_a_token_that_may_answer_is_asked(
     service: FakeService, tmp_path: Path, way: str
 ) -> None:
     both = ("read", "submit")
-    path = write(tmp_path / "tokens.toml", entry("ci", *both), entry("ada", *both, "approve"))
+    path = write(tmp_path / "tokens.toml", entry("ci", *both, "all"), entry("ada", *both, "approve", "all"))
     user = User(content={"outcome": "proceed_once"})
     heard = Heard()
 

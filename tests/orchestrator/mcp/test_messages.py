@@ -31,7 +31,7 @@ async def test_a_message_and_a_request_to_wrap_up_are_sent(way: str, url: str, s
 
 
 async def test_they_need_the_scope_submit_and_name_the_token(service: FakeService, tmp_path: Path) -> None:
-    tokens = write(tmp_path / "tokens.toml", entry("reader", "read"), entry("sender", "submit"))
+    tokens = write(tmp_path / "tokens.toml", entry("reader", "read", "all"), entry("sender", "submit", "all"))
     async with serving(service, tokens) as http:
         headers = {"Authorization": f"Bearer {secret_of('sender')}"}
         id = (await http.post("/v1/delegations", json={"task": "x"}, headers=headers)).json()["id"]

@@ -74,7 +74,7 @@ async def test_the_words_of_an_agent_are_harmless_and_limited(url: str, service:
 @pytest.mark.parametrize("way", ["http", "http of 2025"])
 async def test_who_answered_which_one_is_recorded(service: FakeService, tmp_path: Path, way: str) -> None:
     people = (entry(name, "approve", "read") for name in ("ada", "bob"))
-    path = write(tmp_path / "tokens.toml", *people, entry("ci", "read", "submit"))
+    path = write(tmp_path / "tokens.toml", *people, entry("ci", "read", "submit", "all"))
     request = waits(service)
     given = {"permissionId": request.permission_id, "outcome": "y"}
     async with serving(service, path) as http:

@@ -19,7 +19,7 @@ from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.mcp.clients import connected, content, delegate, hello, message, texts
 from tests.waiting import until
 
-EVERY = ("read", "submit", "approve")
+EVERY = ("all", "read", "submit", "approve")
 TYPES = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
@@ -152,7 +152,9 @@ ARGUMENTS = dict.fromkeys(("delegate", "delegate_start"), TASK) | {
 
 @pytest.mark.parametrize("way", ["http", "http of 2025"])
 async def test_the_tools_of_mcp_need_the_same_scopes(service: FakeService, tmp_path: Path, way: str) -> None:
-    path = write(tmp_path / "tokens.toml", entry("both", "read", "submit"), *(entry(each, each) for each in Scope))
+    path = write(
+        tmp_path / "tokens.toml", entry("both", "read", "submit", "all"), *(entry(each, each, "all") for each in Scope)
+    )
     async with serving(service, path) as http:
         url = str(http.base_url).rstrip("/")
         async with connected(way, url, token=secret_of("both")) as client:
@@ -184,7 +186,7 @@ async def test_the_tools_of_mcp_need_the_same_scopes(service: FakeService, tmp_p
 async def test_a_call_of_mcp_that_changes_something_has_one_as_soon_as_it_does(
     service: FakeService, tmp_path: Path, way: str
 ) -> None:
-    path = write(tmp_path / "tokens.toml", entry("ci", "submit", "read"))
+    path = write(tmp_path / "tokens.toml", entry("ci", "submit", "read", "all"))
     async with serving(service, path) as http:
         url = str(http.base_url).rstrip("/")
         async with connected(way, url, token=secret_of("ci")) as client:

@@ -17,25 +17,19 @@ from deputize.shared.facts import GitFacts
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.access_tokens import MAIN, bearer, entry, secret_of, serving, write
+from tests.orchestrator.bodies import BODIES
 from tests.orchestrator.fake_service import FakeService, worker_card
 
 ANSWER = "/v1/permissions/{permissionId}"
 """Needs a run that asks: ``test_permissions.py`` has its entry."""
 CHANGING = [each for each in ROUTES if each[0] not in SAFE_METHODS and each[1] not in (MCP_PATH, ANSWER)]
-BODIES: dict[str, Any] = {
-    "/v1/delegations": {"task": "SECRET"},
-    "/v1/delegations:batch": {"requests": [{"task": "SECRET"}, {"task": "two"}]},
-    "/v1/delegations:prune": {"olderThanSeconds": 0},
-    "/v1/delegations/{id}/continue": {"text": "SECRET"},
-    "/v1/delegations/{id}/messages": {"text": "SECRET"},
-    "/v1/merges": {"ids": ["{id}"]},
-    "/v1/webhooks:test": {"url": "https://example.org/done"},
-}
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return write(tmp_path / "tokens.toml", entry("ci", "submit", "read", "admin"), entry("reader", "read"))
+    return write(
+        tmp_path / "tokens.toml", entry("ci", "submit", "read", "admin", "all"), entry("reader", "read", "all")
+    )
 
 
 @pytest.mark.parametrize(("method", "route"), CHANGING)

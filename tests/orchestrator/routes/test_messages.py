@@ -80,7 +80,7 @@ async def test_it_needs_the_scope_submit_and_has_the_name_of_the_token(tmp_path:
     service = FakeService()
     id, path = await running(service)
     names = ("read", "submit", "approve")
-    tokens = write(tmp_path / "tokens.toml", *(entry(name, name) for name in names))
+    tokens = write(tmp_path / "tokens.toml", *(entry(name, name, "all") for name in names))
     async with serving(service, tokens) as http:
         for name in names:
             headers = {"Authorization": f"Bearer {secret_of(name)}"}

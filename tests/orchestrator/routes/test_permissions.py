@@ -44,7 +44,7 @@ class Front:
 @asynccontextmanager
 async def fronted(redis_url: str, folder: Path) -> AsyncIterator[Front]:
     people = ("ada", "bob")
-    path = write(folder / "tokens.toml", *(entry(name, "approve", "read", "admin") for name in people))
+    path = write(folder / "tokens.toml", *(entry(name, "approve", "read", "admin", "all") for name in people))
     async with (
         asking_bench(redis_url, folder / "home") as bench,
         open_service(bench.settings, redis_url) as service,

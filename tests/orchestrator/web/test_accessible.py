@@ -55,7 +55,7 @@ async def test_axe_finds_nothing_on_any_view(pages: Pages, axe: str, tmp_path: P
     parent, child = await family(service)
     done = await delegated(service, "done")
     service.finish(done, summary="# Done\n\n- *all* of it", errors=["one"])
-    path = write(tmp_path / "tokens.toml", entry("all", "read", "submit", "approve"))
+    path = write(tmp_path / "tokens.toml", entry("all", "read", "submit", "approve", "all"))
     async with serving(service, path) as http:
         page = await pages.open(str(http.base_url))
         await expect(page.get_by_label("Token")).to_be_focused()

@@ -74,7 +74,7 @@ async def test_a_paused_one_is_resumed(pages: Pages) -> None:
 async def test_a_token_that_may_not_submit_gets_no_actions(pages: Pages, tmp_path: Path) -> None:
     service = FakeService()
     id = await delegated(service)
-    tokens = write(tmp_path / "tokens.toml", entry("reader", "read"))
+    tokens = write(tmp_path / "tokens.toml", entry("reader", "read", "all"))
     async with serving(service, tokens) as http:
         page = await pages.open(f"{http.base_url}/#token={secret_of('reader')}")
         link = page.locator("#groups").get_by_role("link", name="do it")

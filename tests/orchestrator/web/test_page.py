@@ -97,7 +97,7 @@ async def test_a_token_is_asked_for_and_what_it_may_not_do_is_explained(pages: P
     service = FakeService()
     id = await delegated(service)
     ask(service, id, 1, "first")
-    both, only = entry("both", "read", "approve"), [entry(name, name) for name in ("read", "submit")]
+    both, only = entry("both", "read", "approve", "all"), [entry(name, name, "all") for name in ("read", "submit")]
     path = write(tmp_path / "tokens.toml", both, *only)
     async with serving(service, path) as http:
         page = await pages.open(str(http.base_url))

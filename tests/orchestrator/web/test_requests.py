@@ -33,7 +33,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def test_an_answer_on_the_page_decides_about_the_call(redis_url: str, tmp_path: Path, pages: Pages) -> None:
-    tokens = write(tmp_path / "tokens.toml", entry("ada", "read", "approve"))
+    tokens = write(tmp_path / "tokens.toml", entry("ada", "read", "approve", "all"))
     using = settings(tokens_file=tokens, token=SecretStr("main"), no_token=False)
     model = script(tmp_path, [WRITE], [say("done")])
     async with (

@@ -15,7 +15,8 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.keys import filed_key
-from deputize.shared.runs.store import FILED_AT_A_TIME, RunStore
+from deputize.shared.runs.record_lists import FILED_AT_A_TIME
+from deputize.shared.runs.store import RunStore
 
 
 class Forgetful(FakeAsyncRedis):
