@@ -14,7 +14,7 @@ from tests.verdict.lies import LIES
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
-@pytest.mark.parametrize("case", sampled({str(each): each for each in LIES}, 5))
+@pytest.mark.parametrize("case", sampled({str(each): each for each in LIES}, 10))
 async def test_a_lie_is_not_verified(case: Case, worker: Bench, redis_url: str, tmp_path: Path) -> None:
     if not case.is_possible:
         pytest.skip(f"{case.needs} is not installed")
