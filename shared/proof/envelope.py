@@ -1,0 +1,91 @@
+"""Signed statements: in-toto Statement v1 in an envelope of DSSE v1, signed with Ed25519."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import (  # its public names, which it does not list in __all__
+    CryptoSigner,  # pyright: ignore[reportPrivateImportUsage]
+    Key,  # pyright: ignore[reportPrivateImportUsage]
+    SSlibKey,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from ..errors import Invalid
+from ..wire import unique_keys
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT = "https://in-toto.io/Statement/v1"
+MAX_BYTES = 4_000_000
+"""The largest envelope that is read."""
+
+
+def public_key(pem: bytes) -> SSlibKey:
+    """Returns the public key, whose id follows from its bytes. Raises Invalid where it is none of Ed25519."""
+    try:
+        key = load_pem_public_key(pem)
+    except ValueError:
+        raise Invalid("not a public key in PEM format") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise Invalid("the public key is not one of Ed25519")
+    return SSlibKey.from_crypto(key)
+
+
+def signed(statement: dict[str, Any], signer: CryptoSigner) -> bytes:
+    """Returns the envelope of the statement as JSON in one line."""
+    envelope = Envelope(_json(statement), PAYLOAD_TYPE, {})
+    envelope.sign(signer)
+    return _json(envelope.to_dict())
+
+
+def opened(data: bytes, keys: Sequence[Key]) -> dict[str, Any]:
+    """Returns the statement of an envelope that one of the keys signed. Raises Invalid with the reason."""
+    if len(data) > MAX_BYTES:
+        raise Invalid(f"the proof has more than {MAX_BYTES:,} bytes")
+    if not keys:
+        raise Invalid("no public key was given")
+    envelope = _envelope(data)
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise Invalid(f"the payload is not of the type {PAYLOAD_TYPE}")
+    if not envelope.signatures.keys() & {key.keyid for key in keys}:
+        raise Invalid("the proof was signed with a key that is none of those given")
+    try:
+        envelope.verify([*keys], 1)
+    except VerificationError:
+        raise Invalid("the signature does not fit the statement: one of both was changed") from None
+    statement = _object(envelope.payload)
+    if statement.get("_type") != STATEMENT:
+        raise Invalid(f"what was signed is not a {STATEMENT}")
+    return statement
+
+
+def _envelope(data: bytes) -> Envelope:
+    given = _object(data)
+    try:
+        envelope = Envelope.from_dict(json.loads(data))
+        is_exact = envelope.to_dict() == given  # base64 has several texts for the same bytes
+        is_bare = not any(each.unrecognized_fields for each in envelope.signatures.values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Invalid("not an envelope of DSSE") from None
+    if not (is_exact and is_bare):
+        raise Invalid("not an envelope of DSSE as it is written: unknown fields, or other base64")
+    return envelope
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data, object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError):
+        raise Invalid("not JSON, or a name stands twice in one object") from None
+    if not isinstance(value, dict):
+        raise Invalid("not a JSON object")
+    return cast("dict[str, Any]", value)
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
