@@ -6,14 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import (  # its public names, which it does not list in __all__
     CryptoSigner,  # pyright: ignore[reportPrivateImportUsage]
     Key,  # pyright: ignore[reportPrivateImportUsage]
-    SSlibKey,  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from ..errors import Invalid
@@ -23,17 +20,6 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 MAX_BYTES = 4_000_000
 """The largest envelope that is read."""
-
-
-def public_key(pem: bytes) -> SSlibKey:
-    """Returns the public key, whose id follows from its bytes. Raises Invalid where it is none of Ed25519."""
-    try:
-        key = load_pem_public_key(pem)
-    except ValueError:
-        raise Invalid("not a public key in PEM format") from None
-    if not isinstance(key, Ed25519PublicKey):
-        raise Invalid("the public key is not one of Ed25519")
-    return SSlibKey.from_crypto(key)
 
 
 def signed(statement: dict[str, Any], signer: CryptoSigner) -> bytes:

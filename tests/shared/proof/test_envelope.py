@@ -10,12 +10,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from securesystemslib.dsse import Envelope
-from securesystemslib.signer import CryptoSigner
+from securesystemslib.signer import CryptoSigner  # pyright: ignore[reportPrivateImportUsage]
 
 from deputize.shared.errors import Invalid
-from deputize.shared.proof.envelope import MAX_BYTES, STATEMENT, opened, public_key, signed
+from deputize.shared.proof.envelope import MAX_BYTES, STATEMENT, opened, signed
 
 SIGNER = CryptoSigner.generate_ed25519()
 OTHER = CryptoSigner.generate_ed25519()
@@ -33,10 +32,6 @@ SPECIFIED = {
 """The example of the DSSE protocol 1.0.0."""
 X = 46950820868899156662930047687818585632848591499744589407958293238635476079160
 Y = 5640078356564379163099075877009565129882514886557779369047442380624545832820
-
-
-def pem_of(key: Any) -> bytes:
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def test_the_bytes_that_are_signed_are_those_of_the_specification() -> None:
@@ -114,23 +109,3 @@ def test_what_no_given_key_signed_is_refused_with_the_reason(data: bytes, reason
 def test_without_a_key_nothing_is_accepted() -> None:
     with pytest.raises(Invalid, match="no public key"):
         opened(signed(FACTS, SIGNER), [])
-
-
-def test_a_public_key_has_the_same_id_wherever_it_is_read() -> None:
-    key = public_key(pem_of(load_pem_private_key(SIGNER.private_bytes, None).public_key()))
-    assert key.keyid == SIGNER.public_key.keyid
-    assert opened(signed(FACTS, SIGNER), [key]) == FACTS
-
-
-@pytest.mark.parametrize(
-    ("pem", "reason"),
-    [
-        (b"", "not a public key"),
-        (SIGNER.private_bytes, "not a public key"),
-        (pem_of(ec.generate_private_key(ec.SECP256R1()).public_key()), "not one of Ed25519"),
-    ],
-    ids=["empty", "private", "other kind"],
-)
-def test_what_is_no_public_key_of_ed25519_is_refused(pem: bytes, reason: str) -> None:
-    with pytest.raises(Invalid, match=reason):
-        public_key(pem)
