@@ -155,6 +155,7 @@ class SyncOrchestrator:
     events = _blocking(Orchestrator.events)
     steps = _blocking(Orchestrator.steps)
     patch = _blocking(Orchestrator.patch)
+    proof = _blocking(Orchestrator.proof)
     artifact = _blocking(Orchestrator.artifact)
     files = _blocking(Orchestrator.files)
     apply = _blocking(Orchestrator.apply)

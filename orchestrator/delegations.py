@@ -23,13 +23,16 @@ from ..shared.fleet import Fleet, ToolCard, WorkerCard
 from ..shared.ids import new_id
 from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
+from ..shared.proof.file import Proof
 from ..shared.queue import Ticket
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
 from ..shared.runs.cost import CostReport, check_group, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
+from ..shared.runs.keys import record_key
 from ..shared.runs.notification import Notification
+from ..shared.runs.record import PROOF
 from ..shared.runs.spend import check_caps
 from ..shared.runs.store import RunStore, resume
 from ..shared.settings import Settings
@@ -39,7 +42,7 @@ from ..shared.wire import now
 from . import audit_log
 from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, planned_merge, repeated_request
-from .delivery import delivered, note_delivered, notes_of
+from .delivery import attest, delivered, note_delivered, notes_of
 from .dispatcher import Dispatcher
 from .home import is_full, no_space
 from .metrics.exposition import exposition
@@ -296,6 +299,10 @@ class Delegations(Service):
     async def patch(self, id: str) -> str:
         return await self.store.patch(id)
 
+    async def proof(self, id: str) -> Proof:
+        delegation, patch = await self.store.get(id), await self.store.patch(id)
+        return Proof.of(delegation, patch, await self.store.redis.hget(record_key(id), PROOF))
+
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
         return await self.store.artifact(id, name, version)
 
@@ -333,6 +340,8 @@ class Delegations(Service):
         notes = await notes_of(self.store.redis, id, self._settings)
         if git := await delivered(delegation, wanted, patch, notes, self._settings):
             await note_delivered(self.store.redis, id, git)
+            envelope = await self.store.redis.hget(record_key(id), PROOF)
+            await attest(delegation, wanted, git, envelope, self._settings)
         return await self._found(id)
 
     async def webhooks(self, delegation: str | None = None) -> list[Notification]:

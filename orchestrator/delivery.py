@@ -13,6 +13,7 @@ from ..shared.facts import GitFacts
 from ..shared.git.delivery import SECONDS, Delivery
 from ..shared.git.evidence import RunNotes
 from ..shared.git.hosts import api_hosts, no_api
+from ..shared.git.notes import attach_note
 from ..shared.git.own import Patience
 from ..shared.git.remote import check_branch, check_ref, check_url
 from ..shared.masking import SecretMask
@@ -106,6 +107,20 @@ async def delivered(
     if git.commit is None:
         raise Conflict(f"there is nothing to deliver of {delegation.id}: {delivery.nothing}")
     return git
+
+
+async def attest(
+    delegation: Delegation, wanted: Deliver | None, git: GitFacts, envelope: str | None, settings: Settings
+) -> None:
+    """Attaches the envelope of a delegation's proof to its commit, where that is wanted. Raises as ``delivered``."""
+    wanted, spec = wanted or delegation.request.deliver, delegation.request.workspace
+    if not (envelope and git.commit and wanted and wanted.attestation and isinstance(spec, GitWorkspace)):
+        return
+    patience, note = Patience(seconds=SECONDS), envelope.encode()
+    try:
+        await asyncio.to_thread(attach_note, settings, spec.url, git.commit, delegation.id, note, patience)
+    except (RepositoryFailed, OSError) as error:
+        raise Unavailable(SecretMask(settings.secrets).text(str(error))) from None
 
 
 async def note_delivered(redis: Any, id: str, git: GitFacts) -> None:

@@ -18,6 +18,7 @@ from ..shared.facts import MergeConflict
 from ..shared.fleet import ToolCard, WorkerCard
 from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
+from ..shared.proof.file import Proof
 from ..shared.request import DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.runs.cost import CostReport
 from ..shared.status_counts import StatusCounts
@@ -144,6 +145,11 @@ class Operations:
     @Operation("GET /v1/delegations/{id}/patch", _READ, "get_patch", 200, (404,))
     async def patch(self, id: str) -> str:
         """Returns the unified diff of the run's workspace."""
+        ...
+
+    @Operation("GET /v1/delegations/{id}/proof", _READ, "get_proof", 200, (404, 409))
+    async def proof(self, id: str) -> Proof:
+        """Returns the signed statement of a verified result, with what repeats its checks. 409 where there is none."""
         ...
 
     @Operation("GET /v1/delegations/{id}/artifacts/{name}", _READ, "get_artifact", 200, (404, 422))

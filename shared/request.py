@@ -178,6 +178,8 @@ class Deliver(Request):
     """Whether changed protected paths are delivered, too, which the checks have put back."""
     workflows: bool = Field(default=False, exclude_if=lambda given: not given)
     """Whether changes of what a git host executes, such as workflows of CI, are delivered; without it they fail."""
+    attestation: Literal["git-notes"] | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Whether the commit gets the signed statement of a verified result as a note. Null: it does not."""
 
     def branch_of(self, id: str) -> str:
         return self.branch.replace("{id}", id)
@@ -266,8 +268,7 @@ class DelegationRequest(Request):
     """Background that the work needs."""
     shared_context_length: int = _bounded(0, "sharedContextLength")
     """How many characters at the beginning of `context` other delegations have, too: they are read from the prompt
-    cache. 0: all of it may be shared. A batch sets it.
-    """
+    cache. 0: all of it may be shared. A batch sets it."""
     expected_outcome: str = ""
     """The state that must be reached at the end."""
     session_id: str | None = Field(default=None, max_length=MAX_NAME)

@@ -153,6 +153,9 @@ OPTIONS = {
         "Whether files are pushed, too, that a git host executes, such as workflows of CI; default: no.",
         choices=("yes", "no"),
     ),
+    "deliver/attestation": Option(
+        "--deliver-attestation", None, "Attach the proof of a verified result to its commit.", choices=("git-notes",)
+    ),
     "webhook/url": Option("--webhook", "URL", "Notify this URL of its end and of its permission requests."),
     "webhook/events": Option("--webhook-events", "A,B", "Only of these: delegation.finished, …", kind="names"),
     "webhook/secretName": Option("--webhook-secret", "NAME", "The secret of the service's settings that signs."),

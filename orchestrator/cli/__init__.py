@@ -55,6 +55,8 @@ COMMANDS = {
     "worker": ("stack:worker", "Run one worker alone."),
     "mcp": ("mcp:mcp", "Serve delegations as tools to an MCP client, over stdio."),
     "policy": ("policy:policy", "Explain the policy's decision about a call, or test its rules."),
+    "prove": ("prove:prove", "Repeat the checks of a proof on this machine, without a service."),
+    "keys": ("keys:keys", "Make and list the keys that sign proofs of verified results."),
     "token": ("settings:token", "Print the token of this machine's stack, or make further ones."),
     "settings": ("settings:settings", "List the settings, their defaults and the values in force."),
     "doctor": ("doctor:doctor", "Check this machine and the service, with a remedy for each problem."),

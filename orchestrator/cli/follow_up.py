@@ -145,7 +145,9 @@ async def resume(
     flag_value="yes",
     help="Push files, too, that a git host executes, such as workflows of CI.",
 )
-@options_of("deliver/pullRequest/title", "deliver/pullRequest/body", "deliver/pullRequest/draft")
+@options_of(
+    *("deliver/pullRequest/title", "deliver/pullRequest/body", "deliver/pullRequest/draft", "deliver/attestation")
+)
 @click.option("--json", "as_json", is_flag=True, help="The delegation as one JSON object.")
 @asynchronous
 async def deliver(id: str, as_json: bool, **given: Any) -> Exit:

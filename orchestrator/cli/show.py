@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from ...shared.wording import (
     line_of,
     outcome,
     seconds,
-    share,
     short_id,
     step_line,
     waits_for,
@@ -31,10 +29,11 @@ from ...shared.wording import (
 from . import completion, output
 from .connect import LARGEST_PAGE, NEWEST, asynchronous, connect, full_id, listed, load_settings
 from .selection import by_label_and_session, filters
+from .usage import HEAD, usage_rows
 
 if TYPE_CHECKING:
-    from ...shared.delegation import Delegation, Step, ToolAgentResult, Usage
-    from ...shared.events import Envelope, Replied
+    from ...shared.delegation import Delegation, Step, ToolAgentResult
+    from ...shared.events import Envelope
     from ...shared.request import DelegationRequest
     from ..client import Client
 
@@ -113,66 +112,6 @@ def _indented(text: str) -> Iterator[str]:
     yield from (f"  {line}".rstrip() for line in text.split("\n") if text)
 
 
-HEAD = ("turn", "input", "read", "written", "output", "cached", "cost", "saved", "why missed")
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """``kind`` is ``call`` (of a turn), ``other`` (failed tries and summaries), ``children``, ``retried`` or ``total``.
-
-    ``retried`` is the part of the calls that belongs to tries of the run that were done again from the start."""
-
-    kind: str
-    usage: Usage
-    turn: int | None = None
-    cache_miss: str | None = None
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        usage = self.usage
-        counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens)
-        return (
-            self.kind if self.turn is None else str(self.turn),
-            *(f"{tokens:,}" for tokens in counts),
-            share(usage.cached_share),
-            dollars(usage.cost_usd),
-            dollars(usage.cache_saved_usd),
-            self.cache_miss or "",
-        )
-
-    def to_json(self) -> str:
-        fields: dict[str, Any] = {"kind": self.kind, "usage": self.usage.to_dict()}
-        if self.turn is not None:
-            fields |= {"turn": self.turn, "cacheMiss": self.cache_miss}
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-
-
-def usage_rows(
-    delegation: Delegation, events: Iterable[Envelope], children: Sequence[Delegation]
-) -> tuple[UsageRow, ...]:
-    """Returns a row for each reply, and the total last. Until the end it has only what is known from its parts."""
-    from ...shared.delegation import Usage
-
-    replies: list[Replied] = []
-    retried = 0
-    for envelope in events:
-        if envelope.event.type == "replied":
-            replies.append(envelope.event)
-        elif envelope.event.type == "run_retried":
-            retried = len(replies)
-    rows = [UsageRow("call", event.usage, event.turn, event.cache_miss) for event in replies]
-    if children:
-        used = [child.result.usage for child in children if child.result]
-        rows.append(UsageRow("children", sum(used, Usage())))
-    known = sum((row.usage for row in rows), Usage())
-    whole = delegation.result.usage if delegation.result else known
-    if whole.total > known.total:
-        rows.insert(len(replies), UsageRow("other", whole - known))
-    if retried:
-        rows.append(UsageRow("retried", sum((row.usage for row in rows[:retried]), Usage())))
-    return (*rows, UsageRow("total", whole))
-
-
 STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 
 
@@ -183,6 +122,7 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 @click.option("--steps", is_flag=True, help="The tool calls and their results.")
 @click.option("--usage", is_flag=True, help="Tokens and cost of each model call, and the savings of the prompt cache.")
 @click.option("--patch", is_flag=True, help="The changes in the workspace, as a diff.")
+@click.option("--proof", is_flag=True, help="The signed statement of a verified result, for `deputize prove`.")
 @click.option("--artifact", metavar="NAME", help="The artifact of this name.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @asynchronous
@@ -197,16 +137,15 @@ async def show(id: str, artifact: str | None, as_json: bool, **parts: bool) -> N
     part = asked[0] if asked else ""
     if as_json and part == "transcript":
         raise click.UsageError("--json has no meaning with --transcript; --events --json has all of it")
-    if as_json and part in ("patch", "artifact"):
+    is_text = part in ("patch", "proof", "artifact")
+    if as_json and is_text:
         raise click.UsageError(f"--json has no meaning with --{part}, which is printed as it is")
     async with connect(load_settings()) as service:
         client = service.client
         id = await full_id(client, id)
         match part:
-            case "artifact":
-                output.content(await client.artifact(id, artifact or ""))
-            case "patch":
-                output.patch(await client.patch(id))
+            case _ if is_text:
+                await _show_text(client, id, part, artifact or "")
             case "transcript":
                 events = await client.events(id)
                 output.lines(transcript(events, await _read_by(client, id, events)))
@@ -218,6 +157,16 @@ async def show(id: str, artifact: str | None, as_json: bool, **parts: bool) -> N
                 await _show_usage(client, id, as_json)
             case _:
                 await _show_result(client, id, as_json)
+
+
+async def _show_text(client: Client, id: str, part: str, artifact: str) -> None:
+    match part:
+        case "patch":
+            output.patch(await client.patch(id))
+        case "proof":
+            output.json_line((await client.proof(id)).to_json())
+        case _:
+            output.content(await client.artifact(id, artifact))
 
 
 async def _read_by(client: Client, id: str, events: Sequence[Envelope]) -> list[Delegation]:

@@ -15,6 +15,7 @@ from ...shared.delegation import Delegation, Status
 from ...shared.errors import Conflict, Invalid, TooLarge
 from ...shared.ids import ID
 from ...shared.message import MAX_MESSAGE_BYTES, MessageRequest, SentMessage
+from ...shared.proof.file import Proof
 from ...shared.request import (
     MAX_ENTRIES,
     MAX_NAME,
@@ -232,6 +233,12 @@ class PatchResponse(Response):
 async def get_patch(service: Service, id: Id) -> PatchResponse:
     """Returns the changes in the workspace as a unified diff in git's format."""
     return PatchResponse(await service.patch(id))
+
+
+@handles("proof")
+async def get_proof(service: Service, id: Id) -> Proof:
+    """Returns the proof of a verified result: a signed envelope, with what repeats its checks on another machine."""
+    return await service.proof(id)
 
 
 @handles("artifact", response_class=PlainTextResponse)

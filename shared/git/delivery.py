@@ -123,7 +123,7 @@ class Delivery:
         assert isinstance(spec, GitWorkspace)
         remote = remote_of(spec.url, settings)
         patience.url = remote.url
-        with _objects(settings, remote, self.base, patience) as own:
+        with objects_over(settings, remote, self.base, patience) as own:
             commit = self._commit(own, settings)
             if commit is None:
                 return GitFacts(base=self.base, left_out=self._omitted)
@@ -255,7 +255,7 @@ class Delivery:
 
 
 @contextmanager
-def _objects(settings: Settings, remote: Remote, base: str, patience: Patience) -> Generator[OwnRepository]:
+def objects_over(settings: Settings, remote: Remote, base: str, patience: Patience) -> Generator[OwnRepository]:
     """Yields a repository for new objects over those of the base commit, of a clone that is there or is made."""
     wanted = Wanted(remote, base, None, 0, settings.sandbox.disk_bytes)
     with clone_of(settings.repositories, wanted, patience) as clone:

@@ -65,6 +65,9 @@ def evidence_of(
         _listed("Changed files:\n", changes, lambda change: _line_of(change, mask)),
         _listed("Refused hosts:\n", notes.refusals, lambda refusal: f"- {_code(mask(refusal))}"),
         f"{', '.join(filter(None, facts))}. {_linked(result.delegation_id, notes.url)}.",
+        f"If the fleet has a key: `deputize show {result.delegation_id} --proof`, then `deputize prove`."
+        if found.verdict == "verified"
+        else "",
     ]
     if result.summary.strip():
         sections += ["---", "The model's summary, which nothing has checked:", _quoted(mask(result.summary))]

@@ -8,46 +8,45 @@ from typing import Any, cast
 
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
-from securesystemslib.signer import (  # its public names, which it does not list in __all__
-    CryptoSigner,  # pyright: ignore[reportPrivateImportUsage]
-    Key,  # pyright: ignore[reportPrivateImportUsage]
-)
+from securesystemslib.signer import CryptoSigner  # pyright: ignore[reportPrivateImportUsage]
 
 from ..errors import Invalid
 from ..wire import unique_keys
+from .keys import PublicKey
+from .statement import STATEMENT, written
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-STATEMENT = "https://in-toto.io/Statement/v1"
 MAX_BYTES = 4_000_000
 """The largest envelope that is read."""
 
 
 def signed(statement: dict[str, Any], signer: CryptoSigner) -> bytes:
     """Returns the envelope of the statement as JSON in one line."""
-    envelope = Envelope(_json(statement), PAYLOAD_TYPE, {})
+    envelope = Envelope(written(statement), PAYLOAD_TYPE, {})
     envelope.sign(signer)
-    return _json(envelope.to_dict())
+    return written(envelope.to_dict())
 
 
-def opened(data: bytes, keys: Sequence[Key]) -> dict[str, Any]:
-    """Returns the statement of an envelope that one of the keys signed. Raises Invalid with the reason."""
+def opened(data: bytes, keys: Sequence[PublicKey]) -> tuple[dict[str, Any], PublicKey]:
+    """Returns the statement of an envelope, and which of the keys signed it. Raises Invalid with the reason."""
     if len(data) > MAX_BYTES:
         raise Invalid(f"the proof has more than {MAX_BYTES:,} bytes")
-    if not keys:
-        raise Invalid("no public key was given")
     envelope = _envelope(data)
     if envelope.payload_type != PAYLOAD_TYPE:
         raise Invalid(f"the payload is not of the type {PAYLOAD_TYPE}")
-    if not envelope.signatures.keys() & {key.keyid for key in keys}:
+    used = next((key for key in keys if key.id in envelope.signatures), None)
+    if used is None:
         raise Invalid("the proof was signed with a key that is none of those given")
+    if used.is_expired:
+        raise Invalid(f"the key {used.id} of the proof expired on {used.expires}")
     try:
-        envelope.verify([*keys], 1)
+        envelope.verify([used.key], 1)
     except VerificationError:
         raise Invalid("the signature does not fit the statement: one of both was changed") from None
     statement = _object(envelope.payload)
     if statement.get("_type") != STATEMENT:
         raise Invalid(f"what was signed is not a {STATEMENT}")
-    return statement
+    return statement, used
 
 
 def _envelope(data: bytes) -> Envelope:
@@ -71,7 +70,3 @@ def _object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Invalid("not a JSON object")
     return cast("dict[str, Any]", value)
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()

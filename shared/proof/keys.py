@@ -1,12 +1,15 @@
-"""The key that signs proofs, and the public keys that are accepted: one file each, in PEM."""
+"""The keys of a fleet's proofs: a folder with two files of each, and the public ones that a verifier has."""
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -17,67 +20,95 @@ from cryptography.hazmat.primitives.serialization import (
 from securesystemslib.signer import CryptoSigner, SSlibKey  # pyright: ignore[reportPrivateImportUsage]
 
 from ..errors import Invalid, Misconfigured
-from ..settings.files import regular_bytes
+from ..settings.files import secret_bytes
 
-_MAX_KEY = 10_000
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_SETTING = "proof_keys"
+_PUBLIC = re.compile(
+    rb"\s*(?:expires: (?P<expires>\S+)\s+)?(?P<pem>-----BEGIN PUBLIC KEY-----[\s\w+/=]+-----END PUBLIC KEY-----)"
+)
 
 
-def make_key(path: Path) -> tuple[str, str]:
-    """Writes a new private key that only its owner may read, and returns its id and the public key in PEM.
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """A public key, whose id follows from its bytes. ``expires`` is the last day on which it is accepted."""
 
-    Raises FileExistsError where there is a file: proofs of that key could not be signed any more.
-    """
+    key: SSlibKey
+    expires: date | None = None
+
+    @property
+    def id(self) -> str:
+        return self.key.keyid
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires is not None and self.expires < datetime.now(UTC).date()
+
+
+def make_key(folder: Path, expires: date | None = None) -> Path:
+    """Writes a new key, which signs from now on, and returns its private file, which only its owner may read."""
     signer = CryptoSigner.generate_ed25519()
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{signer.public_key.keyid[:12]}.pem"
+    with os.fdopen(os.open(private, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(signer.private_bytes)
         file.flush()
         os.fsync(file.fileno())
-    return signer.public_key.keyid, _public_pem(signer)
+    key = load_pem_private_key(signer.private_bytes, None).public_key()
+    text = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    private.with_suffix(".pub").write_text((f"expires: {expires}\n" if expires else "") + text, "ascii")
+    return private
 
 
-def signer_from(path: Path) -> CryptoSigner:
-    """Returns what signs with this private key. Raises Misconfigured, whose text has nothing of the file."""
-    data = regular_bytes(path, _MAX_KEY)
-    if data is None:
-        raise Misconfigured(f"the signing key {path} is not there, or not a regular file")
-    if path.stat().st_mode & _OTHERS:
-        raise Misconfigured(f"others may read the signing key {path}; chmod 600 it")
+def keys_in(folder: Path) -> dict[Path, PublicKey]:
+    """Returns the keys of a folder by their private files, of which some may be gone, the newest one last.
+
+    Raises Misconfigured for a public file that is none.
+    """
     try:
-        key = load_pem_private_key(data, None)
-    except (ValueError, TypeError):
-        raise Misconfigured(f"{path} is not a private key in PEM format without a password") from None
+        found = {path: public_keys([path.read_bytes()]) for path in sorted(folder.glob("*.pub"))}
+        return {path.with_suffix(".pem"): key for path, (key,) in found.items()}
+    except (Invalid, ValueError, OSError) as error:
+        raise Misconfigured(f"{_SETTING}: {folder} has a file .pub that is not one public key: {error}") from None
+
+
+def signing(keys: dict[Path, PublicKey]) -> Path | None:
+    """Returns the private file of the newest key that is not expired."""
+    return next((path for path, key in reversed(keys.items()) if path.exists() and not key.is_expired), None)
+
+
+def signer_in(folder: Path) -> CryptoSigner | None:
+    """Returns what signs; None where no key does. Raises Misconfigured, whose text has nothing of the file."""
+    path = signing(keys := keys_in(folder))
+    if path is None:
+        return None
+    try:
+        key = load_pem_private_key(secret_bytes(path, _SETTING), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise Misconfigured(f"{_SETTING}: {path} is not a private key in PEM format without a password") from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise Misconfigured(f"the signing key {path} is not one of Ed25519")
-    return CryptoSigner(key)
+        raise Misconfigured(f"{_SETTING}: {path} is not a key of Ed25519")
+    signer = CryptoSigner(key)
+    if signer.public_key.keyid != keys[path].id:
+        raise Misconfigured(f"{_SETTING}: {path} and the file .pub beside it are of two keys")
+    return signer
 
 
-def public_keys(pems: Sequence[bytes]) -> list[SSlibKey]:
+def public_keys(texts: Sequence[bytes]) -> list[PublicKey]:
     """Returns the public keys, each once, of texts that may have several. Raises Invalid."""
-    end = b"-----END PUBLIC KEY-----"
-    found: dict[str, SSlibKey] = {}
-    for pem in pems:
-        *parts, rest = pem.split(end)
-        if not parts or rest.strip():
-            raise Invalid("not a public key in PEM format")
-        for part in parts:
-            key = _public_key(part + end)
-            found[key.keyid] = key
-    return [*found.values()]
+    return [*{key.id: key for text in texts for key in _public_keys(text)}.values()]
 
 
-def _public_key(pem: bytes) -> SSlibKey:
-    """Returns the public key, whose id follows from its bytes. Raises Invalid where it is none of Ed25519."""
-    try:
-        key = load_pem_public_key(pem)
-    except ValueError:
-        raise Invalid("not a public key in PEM format") from None
-    if not isinstance(key, Ed25519PublicKey):
-        raise Invalid("the public key is not one of Ed25519")
-    return SSlibKey.from_crypto(key)
-
-
-def _public_pem(signer: CryptoSigner) -> str:
-    key = load_pem_private_key(signer.private_bytes, None)
-    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+def _public_keys(text: bytes) -> Iterator[PublicKey]:
+    at = 0
+    while found := _PUBLIC.match(text, at):
+        at = found.end()
+        try:
+            key = load_pem_public_key(found["pem"])
+            until = date.fromisoformat(found["expires"].decode()) if found["expires"] else None
+        except (ValueError, UnsupportedAlgorithm):
+            raise Invalid("not a public key in PEM format, or no date after `expires:`") from None
+        if not isinstance(key, Ed25519PublicKey):
+            raise Invalid("the public key is not one of Ed25519")
+        yield PublicKey(SSlibKey.from_crypto(key), until)
+    if not at or text[at:].strip():
+        raise Invalid("not a public key in PEM format, or a line beside it that is not `expires: YYYY-MM-DD`")

@@ -5,42 +5,25 @@ The checks are in the same statement, so that no one can put those of another ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
 from ..delegation import ToolAgentResult
-from ..facts import Check
+from ..facts import Check, CommandCheck, Verification, VerifyItem
+from ..fleet import own_version
 from ..request import DelegationRequest
-from .envelope import STATEMENT
 
+STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:deputize:agent-commit:v1"
 BUILDER = "urn:deputize:worker:v1"
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """What the worker knows of the execution, and neither the request nor the result has."""
-
-    started: datetime
-    finished: datetime
-    model: str
-    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Those of the model's calls."""
-    policy: str = ""
-    """The policy in force, as text."""
-    sandbox: str = ""
-    """The profile of the sandbox, as text."""
-    tools: Sequence[str] = ()
-    hosts: Sequence[str] = ()
-    """Those that were reached."""
-    subagents: Sequence[str] = ()
-    """Ids of the child delegations."""
-    version: str = ""
-    """Of this project."""
+FOUND = "deputize_verification"
+"""SLSA lets a builder add fields that begin with its name."""
+ASKED = ("task", "context", "expectedOutcome")
+GROUNDS = ("base", "candidate", "canary", "asLeft")
 
 
 def why_none(result: ToolAgentResult, patch: str) -> str:
@@ -53,75 +36,83 @@ def why_none(result: ToolAgentResult, patch: str) -> str:
 
 
 def statement_of(
-    request: DelegationRequest, result: ToolAgentResult, patch: str, execution: Execution
+    request: DelegationRequest, result: ToolAgentResult, patch: str, started: datetime, internal: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the statement. Raises ValueError where ``why_none`` has a reason."""
-    if why := why_none(result, patch):
-        raise ValueError(why)
-    subject = [{"name": "patch", "digest": {"sha256": _digest(patch)}}]
-    if result.git and result.git.commit:
-        subject.append({"name": "commit", "digest": {"gitCommit": result.git.commit}})
-    return {
-        "_type": STATEMENT,
-        "subject": subject,
-        "predicateType": PROVENANCE,
-        "predicate": {
-            "buildDefinition": _definition(request, result, execution),
-            "runDetails": _details(result, execution),
-        },
-    }
-
-
-def _definition(request: DelegationRequest, result: ToolAgentResult, execution: Execution) -> dict[str, Any]:
-    base = [{"name": "base", "digest": {"gitCommit": result.git.base}}] if result.git else []
-    asked = {"task": request.task, "context": request.context, "expectedOutcome": request.expected_outcome}
-    return {
+    """Returns the statement. ``internal`` is what only the worker knows of the execution, texts by their digests."""
+    git, finished = result.git, datetime.now(UTC)
+    subject = [{"name": "patch", "digest": {"sha256": digest(patch)}}]
+    subject += [{"name": "commit", "digest": {"gitCommit": git.commit}}] if git and git.commit else []
+    asked = zip(ASKED, (request.task, request.context, request.expected_outcome), strict=True)
+    definition = {
         "buildType": BUILD_TYPE,
-        "externalParameters": {name: {"sha256": _digest(text)} for name, text in asked.items()},
-        "internalParameters": {
-            "model": execution.model,
-            "parameters": dict(execution.parameters),
-            "policy": {"sha256": _digest(execution.policy)},
-            "sandbox": {"sha256": _digest(execution.sandbox)},
-            "tools": sorted(execution.tools),
-            "hosts": sorted(execution.hosts),
-            "subagents": sorted(execution.subagents),
+        "externalParameters": {
+            **{name: {"sha256": digest(text)} for name, text in asked},
+            "protect": request.protect,
+            "accept": request.accept,
+            "verifyTimeoutSeconds": request.verify_timeout_seconds,
         },
-        "resolvedDependencies": base,
+        "internalParameters": internal,
+        "resolvedDependencies": [{"name": "base", "digest": {"gitCommit": git.base}}] if git else [],
     }
-
-
-def _details(result: ToolAgentResult, execution: Execution) -> dict[str, Any]:
-    found = result.verification
-    return {
-        "builder": {"id": BUILDER, "version": {"deputize": execution.version}},
+    details = {
+        "builder": {"id": BUILDER, "version": {"deputize": own_version()}},
         "metadata": {
             "invocationId": result.delegation_id,
-            "startedOn": execution.started.isoformat(),
-            "finishedOn": execution.finished.isoformat(),
+            "startedOn": started.isoformat(),
+            "finishedOn": finished.isoformat(),
         },
-        # SLSA lets a builder add fields that begin with its name.
-        "deputize_verification": {
-            "verdict": found.verdict,
-            "checks": [_check(each) for each in found.checks],
-            "restored": sorted(found.restored),
-            "released": sorted(found.released),
-        },
+        FOUND: {**found_of(result.verification), "undelivered": git.left_out if git else []},
+    }
+    predicate = {"buildDefinition": definition, "runDetails": details}
+    return {"_type": STATEMENT, "subject": subject, "predicateType": PROVENANCE, "predicate": predicate}
+
+
+def found_of(verification: Verification) -> dict[str, Any]:
+    """Returns what the checks found, as it is stated."""
+    return {
+        "verdict": verification.verdict,
+        "checks": [_check(each) for each in verification.checks],
+        "restored": sorted(verification.restored),
+        "released": sorted(verification.released),
     }
 
 
 def _check(check: Check) -> dict[str, Any]:
+    hides = is_hidden(check.item)
     return {
-        "item": check.item,
+        "item": stated_item(check.item),
         "outcome": check.outcome,
-        "base": check.base,
-        "candidate": check.candidate,
-        "canary": check.canary,
-        "asLeft": check.as_left,
+        **dict(zip(GROUNDS, (check.base, check.candidate, check.canary, check.as_left), strict=True)),
         "strength": check.strength,
-        "tests": check.tests,
+        "tests": {kind: len(names) if hides else names for kind, names in check.tests.items()},
     }
 
 
-def _digest(text: str) -> str:
+def shown_item(item: VerifyItem) -> dict[str, Any]:
+    """Returns a check as requested, with digests in the place of contents."""
+    shown = item.to_dict()
+    if isinstance(item, CommandCheck):
+        shown["files"] = {path: digest(text) for path, text in item.files.items()}
+        shown["canary"] = item.canary and digest(item.canary)
+    return shown
+
+
+def is_hidden(item: Mapping[str, Any]) -> bool:
+    """Whether a check, as a result or a statement shows it, is one whose command is not shown to the run."""
+    return CommandCheck.model_construct(hidden=item.get("hidden"), files=item.get("files") or {}).is_hidden
+
+
+def stated_item(shown: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns what is stated of a check: of a hidden one its digest alone."""
+    if not is_hidden(shown):
+        return shown
+    return {"kind": "command", "hidden": True, "sha256": sha256(written(shown)).hexdigest()}
+
+
+def digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def written(value: Any) -> bytes:
+    """Returns the one form in which a value is signed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()

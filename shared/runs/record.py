@@ -41,6 +41,8 @@ CLOSED = "closed"
 TRACE = "trace"
 ATTEMPT_SPAN = "attempt_span"
 MESSAGES = "messages"
+PROOF = "proof"
+"""The envelope of the signed statement of a verified result."""
 TOOLS = "tools"
 """Fields of the record."""
 COUNTS = ("lost", "stalls", "starts", "retries", "retried_after")

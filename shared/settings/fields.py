@@ -303,6 +303,9 @@ class SettingsFields(_Table):
     """GitLab's API, for merge requests: that of gitlab.com, or ``https://HOST/api/v4`` for another server."""
     gitea_api_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
     """The API of Gitea or Forgejo, for pull requests: ``https://HOST/api/v1``."""
+    proof_keys: AbsolutePath | None = None
+    """The folder of the keys that sign proofs of verified results, which ``deputize keys new`` makes; default:
+    ``proof-keys`` below ``home``. All workers need the same ones."""
     webhook: WebhookSettings = WebhookSettings()
     """What notifies the callers of delegations."""
     max_streams: int = Field(default=5000, ge=1)

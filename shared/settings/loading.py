@@ -96,10 +96,14 @@ class Settings(SettingsFields):
         return self.workspaces / "repositories"
 
     @property
+    def proof_key_folder(self) -> Path:
+        return self.proof_keys or self.home / "proof-keys"
+
+    @property
     def private(self) -> tuple[Path, ...]:
-        """What no sandbox may show: the state of this service, and what proves who it is to git hosts."""
+        """What no sandbox may show: the state of this service, what proves who it is to git hosts, and the keys of proofs."""
         of_git = self.git_credentials_file, self.git_signing_key_file
-        return (self.home, self.workspaces, *filter(None, of_git))
+        return (self.home, self.workspaces, self.proof_key_folder, *filter(None, of_git))
 
     @property
     def secrets(self) -> list[str]:
@@ -108,7 +112,7 @@ class Settings(SettingsFields):
         own = [secret.get_secret_value() for secret in set_here]
         own += [secret.get_secret_value().partition("whsec_")[2] for secret in self.webhook.secrets]
         keys = [*secrets_of(self.endpoint_variables()), *self._keys_in_files()]
-        return [*keys, *own, *passwords_in(self.redis_url), *self._git_secrets()]
+        return [*keys, *own, *passwords_in(self.redis_url), *self._git_secrets(), *self._proof_secrets()]
 
     def _keys_in_files(self) -> list[str]:
         """Without a readable file there is none: then nothing can use it either."""
@@ -126,6 +130,13 @@ class Settings(SettingsFields):
 
         with suppress(Misconfigured):
             return [secret for each in read_credentials(self.git_credentials_file) for secret in each.secrets]
+        return []
+
+    def _proof_secrets(self) -> list[str]:
+        """Returns the line of each private key that is one; without a readable file nothing can use it either."""
+        with suppress(OSError, ValueError):
+            texts = [path.read_text("ascii") for path in self.proof_key_folder.glob("*.pem")]
+            return [line for text in texts for line in text.splitlines() if not line.startswith("-")]
         return []
 
     @property

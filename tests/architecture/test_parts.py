@@ -20,6 +20,7 @@ FILES = {
     "retry": ["worker/parts/retry.py"],
     "claims": ["worker/verification/summary_claims.py"],
     "delivery": ["worker/parts/delivery.py"],
+    "proof": ["worker/parts/proof.py", "worker/proofs"],
 }
 LEFT = ["traces", "reading", "instructions", "snapshots", "permission", "caps"]
 OF_THE_CORE = (

@@ -20,6 +20,7 @@ STARTS = {
     "orchestrator/child.py": "our own programs",
     "orchestrator/cli/doctor.py": "our own program",
     "orchestrator/cli/policy.py": "our own program",
+    "orchestrator/cli/prove.py": "our own program",
     "orchestrator/cli/stack.py": "our own program",
     "orchestrator/stack.py": "our own program",
     "worker/linux/system.py": "du",

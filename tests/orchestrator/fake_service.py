@@ -37,6 +37,7 @@ from deputize.shared.facts import MergeConflict, Verification
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
 from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessage
+from deputize.shared.proof.file import Proof
 from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits, MergeRequest
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
@@ -59,6 +60,7 @@ class FakeService(FakePermissions, FakeWebhooks):
         self.runs: dict[str, Delegation] = {}
         self.kept: dict[str, list[Envelope]] = {}
         self.patches: dict[str, str] = {}
+        self.proofs: dict[str, str | None] = {}
         self.inboxes: dict[str, list[Message]] = {}
         """The messages that were sent, all of them unread."""
         self.made: dict[tuple[str, str], list[str]] = {}
@@ -256,6 +258,10 @@ class FakeService(FakePermissions, FakeWebhooks):
     async def patch(self, id: str) -> str:
         self._known(id)
         return self.patches.get(id, "")
+
+    async def proof(self, id: str) -> Proof:
+        self._known(id)
+        return Proof.of(self.runs[id], self.patches.get(id, ""), self.proofs.get(id))
 
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
         self._known(id)

@@ -19,6 +19,7 @@ from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings
 
 ROWS = table("http-api", "operation")
+OTHERS = ("demo", "mcp", "token", "keys", "policy", "settings", "models", "version")
 
 
 def answer(question: str) -> str:
@@ -89,4 +90,4 @@ def test_its_commands_are_those_of_the_command_line() -> None:
     named = {command for row in ROWS for command in re.findall(r"`([\w-]+)", row[2])}
     assert named <= set(COMMANDS)
     of_a_stack = {"up", "open", "logs", "stop", "serve", "worker"}
-    assert set(COMMANDS) - named - of_a_stack == {"demo", "mcp", "token", "policy", "settings", "models", "version"}
+    assert set(COMMANDS) - named - of_a_stack == {*OTHERS}

@@ -11,6 +11,8 @@ from textwrap import dedent
 from typing import Any
 
 from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.runs.keys import record_key
+from deputize.shared.runs.record import PROOF
 from tests.network.git_server import git
 from tests.runs.bench import Bench, call, say, script
 
@@ -170,3 +172,8 @@ def _changing(change: Change) -> list[Any]:
     calls = [call("write_file", path=path, content=dedent(text)) for path, text in change.items() if text is not None]
     gone = [path for path, text in change.items() if text is None]
     return calls + ([call("bash", command=f"rm -r {' '.join(gone)}")] if gone else [])
+
+
+async def proof_of(worker: Bench, result: ToolAgentResult) -> str | None:
+    """The signed envelope of a result, if it has one."""
+    return await worker.services.store.redis.hget(record_key(result.delegation_id), PROOF)

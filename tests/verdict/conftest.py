@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from deputize.shared.proof.keys import make_key
 from tests.processes.leaks import descendants, kept
 from tests.processes.redis_server import RedisProcess
 from tests.runs.bench import Bench, open_bench
@@ -52,5 +53,6 @@ async def worker(redis_server: RedisProcess, kit: Path) -> AsyncIterator[Bench]:
         sandbox = {"show": [str(path) for path in (kit, *TOOLCHAINS)]}
         async with open_bench(redis_server.url, Path(home), sandbox=sandbox) as bench:
             kept.update(started := descendants() - before)
+            make_key(bench.settings.proof_key_folder)
             yield bench
         kept.difference_update(started, {home})

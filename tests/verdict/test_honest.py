@@ -8,7 +8,7 @@ import pytest
 
 from tests.runs.bench import Bench
 from tests.sampling import sampled
-from tests.verdict.cases import Case
+from tests.verdict.cases import Case, proof_of
 from tests.verdict.honest import LISTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -25,3 +25,6 @@ async def test_an_honest_run_is_not_refuted(case: Case, worker: Bench, redis_url
     assert found.verdict == case.verdict or not case.verdict, found
     assert (result.success, found.tampered) == (found.is_met, False)
     assert found.rounds == (case.then is not None)
+    proof = await proof_of(worker, result)
+    assert (proof is not None) is (found.verdict == "verified" and result.success and not result.truncated)
+    assert len(proof or "") <= 20_000

@@ -8,7 +8,7 @@ import pytest
 
 from tests.runs.bench import Bench
 from tests.sampling import sampled
-from tests.verdict.cases import Case
+from tests.verdict.cases import Case, proof_of
 from tests.verdict.lies import LIES
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -23,3 +23,4 @@ async def test_a_lie_is_not_verified(case: Case, worker: Bench, redis_url: str, 
     assert found.verdict != "verified", found
     assert found.verdict == case.verdict or not case.verdict, found
     assert result.success is found.is_met
+    assert await proof_of(worker, result) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ from deputize.shared.facts import Check, CommandCheck, FileChange, GitFacts, Ver
 from deputize.shared.fleet import ToolCard, WorkerCard
 from deputize.shared.message import MessageMode, MessageRequest, SentMessage
 from deputize.shared.permission import EditDetails, PermissionOutcome, PermissionReply, PermissionRequest
+from deputize.shared.proof.file import Proof
 from deputize.shared.request import Batch, DelegationRequest, Deliver, DirectoryWorkspace, Limits, MergeRequest
 from deputize.shared.runs.cost import Cost, CostReport
 from deputize.shared.runs.disk import DiskUsage, Pruned
@@ -106,6 +108,12 @@ RUNNING = QUEUED.model_copy(
 FINISHED = RUNNING.model_copy(update={"status": Status.SUCCEEDED, "finished_at": END, "result": RESULT})
 GIT = GitFacts(base="a" * 40, branch=f"deputize/{ID}", commit="b" * 40)
 DELIVERED = FINISHED.model_copy(update={"result": RESULT.model_copy(update={"git": GIT})})
+ENVELOPE = {
+    "payload": "eyJfdHlwZSI6ImV4YW1wbGUifQ==",
+    "payloadType": "application/vnd.in-toto+json",
+    "signatures": [{"keyid": "0" * 64, "sig": "AAAA"}],
+}
+PROOF = Proof.of(FINISHED, PATCH, json.dumps(ENVELOPE))
 STEP = Step(
     id="toolu_01",
     type="edit",
@@ -232,6 +240,7 @@ EXAMPLES: dict[str, Any] = {
         "request": PermissionReply(outcome=PermissionOutcome.CANCEL, reason="The price list is fixed.")
     },
     "stream_events": {"200": EVENTS},
+    "get_proof": {"200": PROOF},
     "get_disk_usage": {"200": DiskUsage(kept_bytes=40_960, delegations=1, max_kept_bytes=10 * 1024**3)},
     "list_files": {"200": FileList(items=[FILE], truncated=False)},
     "get_file": {"200": "def discount(total):\n    return 10 if total >= 100 else 0\n"},

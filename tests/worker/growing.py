@@ -305,7 +305,8 @@ _OF_OPERATORS = """
 """
 _OF_PROGRAMS = """
     shared/git/command.py:git shared/git/command.py:running_git shared/git/hosts.py:pull_request
-    shared/git/own.py:OwnRepository.records shared/git/own.py:OwnRepository.run
+    shared/git/own.py:OwnRepository.records shared/git/own.py:OwnRepository.run shared/git/notes.py:attach_note
+    shared/git/delivery.py:objects_over
     worker/sandbox/command.py:create_status_file worker/sandbox/command.py:read_status_file
     worker/verification/own_checks.py:CheckedFiles.read
 """

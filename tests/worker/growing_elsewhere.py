@@ -27,7 +27,7 @@ from tests.worker.growing_checks import raw
 NOT_OF_RUNS = (
     *("worker/adapters", "worker/celery_pool", "worker/fleet", "worker/linux", "worker/promises", "worker/standby"),
     *("worker/tracing", "worker/__main__.py", "worker/contracts.py", "worker/redis_record.py", "worker/services.py"),
-    *("worker/task.py", "worker/threads.py"),
+    *("worker/proofs", "worker/task.py", "worker/threads.py"),
 )
 """What takes texts of the operator and of the worker alone, or is measured where it is called."""
 _FILES = Files(Path("/"))

@@ -68,6 +68,14 @@ def _delivery(attempt: Attempt) -> Part | None:
     return Delivery(attempt)
 
 
+def _proof(attempt: Attempt) -> Part | None:
+    if not _request(attempt).verify or not attempt.services.settings.proof_key_folder.exists():
+        return None
+    from .proof import Proof
+
+    return Proof(attempt)
+
+
 PARTS = (
     Row("traces", lambda attempt: attempt.trace),
     Row("metrics", Metrics),
@@ -82,6 +90,7 @@ PARTS = (
     Row("caps", lambda attempt: attempt.spending),
     Row("claims", _claims),
     Row("delivery", _delivery),
+    Row("proof", _proof),  # behind ``delivery``, whose commit it states
 )
 LAST = (
     Row("retry", Retry),  # decides on the outcome as all other parts have settled it

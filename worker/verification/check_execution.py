@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,8 +20,8 @@ from ...shared.facts import (
     OwnCheck,
     Strength,
     UnchangedCheck,
-    VerifyItem,
 )
+from ...shared.proof.statement import shown_item
 from ...shared.request import DelegationRequest
 from ..core.run_context import RunContext
 from ..threads import run_in_thread
@@ -375,12 +374,3 @@ class CheckExecution:
 
     def _state(self, on: Ground) -> GroundState | None:
         return self.seen[on].state if on in self.seen else None
-
-
-def shown_item(item: VerifyItem) -> dict[str, Any]:
-    """Returns a check as requested, with digests in the place of contents."""
-    shown = item.to_dict()
-    if isinstance(item, CommandCheck):
-        shown["files"] = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in item.files.items()}
-        shown["canary"] = item.canary and hashlib.sha256(item.canary.encode()).hexdigest()
-    return shown

@@ -7,6 +7,7 @@ import { h } from "../dom.js";
 import { number } from "../numbers.js";
 import { count, size, visible, visibleBlock, visibleJson } from "../text.js";
 import { button, changed, code, div, download, list, prose, span, text } from "./elements.js";
+import { proofButtons } from "./proof.js";
 
 const MOST_CALL_ERRORS = 50;
 const MOST_FILES = 200;
@@ -32,11 +33,12 @@ function checkView(check, index, explain) {
       names, check.outputTail && block("Output of the check", visibleBlock(check.outputTail))]));
 }
 
-function verdictView({ verdict, why: reason, checks, restored, released = [], rounds }, explain) {
+function verdictView(id, { verdict, why: reason, checks, restored, released = [], rounds }, explain) {
   const notes = [restored.length && `checked as they were before the run: ${restored.join(", ")}`,
     released.length && `seen with the run's changes, which leave the tests as they were: ${released.join(", ")}`,
     rounds && `sent back to the model ${count(rounds, "time")}`].filter(Boolean);
-  return section(["Verdict ", badge(verdict)], null, reason && text("", visible(reason)),
+  const buttons = verdict === "verified" && proofButtons(id);
+  return section(["Verdict ", badge(verdict)], buttons, reason && text("", visible(reason)),
     notes.length > 0 && text("faint", visible(notes.join("; "))),
     list("Checks", "checks", checks.map((each, index) => checkView(each, index, explain))));
 }
@@ -102,7 +104,7 @@ export function resultView({ result, id, request }, explain) {
         div("summary", result.summary ? prose(result.summary) : text("faint", "It wrote no summary."))],
       delivered && text("delivered", "Delivered as ", code(delivered)),
       undelivered.length > 0 && text("problem faint", `${count(undelivered.length, "message")} came too late.`)),
-    verdict !== "unverified" && verdictView(result.verification, explain),
+    verdict !== "unverified" && verdictView(id, result.verification, explain),
     claims.length > 0 &&
       section("Claims of the summary", null, list("Claims", "claims", claims.map((each) => claimView(each, explain)))),
     output !== null &&

@@ -14,7 +14,7 @@ from deputize.shared.events import AnyEvent, Envelope, Event, ProgressMade, RunF
 from deputize.shared.fleet import Fleet, ToolCard, WorkerCard
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import channel
-from deputize.shared.runs.record import DISK, Claim, fields_of
+from deputize.shared.runs.record import DISK, PROOF, Claim, fields_of
 from deputize.shared.runs.store import RECORD, WRITING
 from deputize.shared.settings import Settings
 from deputize.shared.wire import now
@@ -38,7 +38,14 @@ class Desk(Protocol):
         ...
 
     async def finish(
-        self, id: str, *, patch: str = "", artifacts: Artifacts | None = None, disk: int = 0, **fields: Any
+        self,
+        id: str,
+        *,
+        patch: str = "",
+        proof: str | None = None,
+        artifacts: Artifacts | None = None,
+        disk: int = 0,
+        **fields: Any,
     ) -> None:
         """Ends it as completed."""
         ...
@@ -56,9 +63,16 @@ class FakeDesk:
             self.fake.happen(id, event)
 
     async def finish(
-        self, id: str, *, patch: str = "", artifacts: Artifacts | None = None, disk: int = 0, **fields: Any
+        self,
+        id: str,
+        *,
+        patch: str = "",
+        proof: str | None = None,
+        artifacts: Artifacts | None = None,
+        disk: int = 0,
+        **fields: Any,
     ) -> None:
-        self.fake.patches[id] = patch
+        self.fake.patches[id], self.fake.proofs[id] = patch, proof
         for (name, _), content in sorted((artifacts or {}).items()):
             self.fake.made.setdefault((id, name), []).append(content)
         self.fake.begin(id)
@@ -93,7 +107,14 @@ class RealDesk:
         self._pipe.flush()
 
     async def finish(
-        self, id: str, *, patch: str = "", artifacts: Artifacts | None = None, disk: int = 0, **fields: Any
+        self,
+        id: str,
+        *,
+        patch: str = "",
+        proof: str | None = None,
+        artifacts: Artifacts | None = None,
+        disk: int = 0,
+        **fields: Any,
     ) -> None:
         claim, contents = await self._claim(id), artifacts or {}
         result = ToolAgentResult(
@@ -102,6 +123,7 @@ class RealDesk:
         kept = {"status": "succeeded", "result": result.to_json(), "finished": now().isoformat(), "patch": patch} | {
             DISK: str(disk)
         }
+        kept |= {PROOF: proof} if proof else {}
         versions = {name: max(v for other, v in contents if other == name) for name, _ in contents}
         latest = [Artifact(name=name, version=version, size=0) for name, version in versions.items()]
         last = self._next(claim, RunFinished(result=result))

@@ -13,9 +13,9 @@ from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.service import OPERATIONS, Operations, Service
 from deputize.shared.delegation import Status, Step, StepStatus
-from deputize.shared.errors import KeyReused, NotFound, TooLarge, Unavailable
+from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge, Unavailable
 from deputize.shared.events import Heartbeat, StepCompleted
-from deputize.shared.facts import FileChange
+from deputize.shared.facts import CommandCheck, FileChange, Verification
 from deputize.shared.fleet import ToolCard
 from deputize.shared.ids import new_id
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
@@ -245,6 +245,30 @@ async def test_the_patch_is_empty_until_there_is_one(desk: Desk, service: Delega
     assert await service.patch(id) == ""
     await desk.finish(id, patch="+one\n")
     assert await service.patch(id) == "+one\n"
+
+
+async def test_only_a_verified_result_that_a_key_signed_has_a_proof(desk: Desk, service: Delegations) -> None:
+    checks = [CommandCheck(kind="command", run=run, hidden=run == "secret") for run in ("true", "secret")]
+    verified, passed = (Verification(verdict=verdict, require="passed") for verdict in ("verified", "passed"))
+    ends: list[tuple[str, dict[str, Any]]] = [
+        ("it is queued, and only ended ones are proved", {}),
+        ("the result is passed, and only verified ones", {"verification": passed, "patch": "+one\n"}),
+        ("the run changed no file", {"verification": verified}),
+        ("the patch is incomplete", {"verification": verified, "patch": "+one\n", "truncated": True}),
+        ("no key signed it when it ended", {"verification": verified, "patch": "+one\n"}),
+        ("", {"verification": verified, "patch": "+one\n", "proof": '{"payload": "e30="}'}),
+    ]
+    for why, end in ends:
+        id = await accepted(service, context="so far", verify=checks)
+        if end:
+            await desk.finish(id, **end)
+        if why:
+            with pytest.raises(Conflict, match=f"there is no proof of {id}: {why}"):
+                await service.proof(id)
+            continue
+        proof = await service.proof(id)
+        assert (proof.envelope, proof.patch, proof.context) == ({"payload": "e30="}, "+one\n", "so far")
+        assert proof.verify == [checks[0], None]
 
 
 async def test_an_artifact_has_a_name_and_versions(desk: Desk, service: Delegations) -> None:

@@ -50,7 +50,9 @@ from tests.waiting import until_it_waits
 ID, ENDED, NAME = "<id>", "<ended>", "report\x1b[31m.md"
 READING = {
     "audit": [["audit"], ["audit", "--json"]],
-    "show": [["show", ID, *more] for more in ([], ["--events"], ["--steps"], ["--usage"], ["--transcript"])]
+    "show": [
+        ["show", ID, *more] for more in ([], ["--events"], ["--steps"], ["--usage"], ["--transcript"], ["--proof"])
+    ]
     + [["show", ID, *more, "--json"] for more in ([], ["--events"], ["--steps"], ["--usage"])]
     + [["show", "dlg_" + ACTING]],
     "list": [["list"], ["list", "--json"], ["list", "--session", ACTING], ["list", "--status", HOSTILE]],
@@ -84,8 +86,8 @@ FOLLOWING = {
     "merge": [["merge", ENDED, "--check"], ["merge", ENDED, "--json"]],
     "demo": [["demo"]],
 }
-SERVERS = {"up", "serve", "worker", "mcp", "token", "settings", "models", "stop", "open"}
-LOOKING = {"policy", "logs"}
+SERVERS = {"up", "serve", "worker", "mcp", "token", "settings", "models", "stop", "open", "keys"}
+LOOKING = {"policy", "prove", "logs"}
 """Commands that print what lies in files (``test_policy.py`` and ``test_operate.py`` try them)."""
 """They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""
 

@@ -29,7 +29,7 @@ ASKED: dict[str, list[list[str]]] = {
         for into in ([], ["--into", "bare"])
     ],
     "pull": [["pull", "ID"], ["pull", "ID", "file.txt"]],
-    "show": [["show", "ID", *option] for option in ([], ["--patch"], ["--steps"], ["--events"])],
+    "show": [["show", "ID", *option] for option in ([], ["--patch"], ["--proof"], ["--steps"], ["--events"])],
     "continue": [["continue", "ID", "more"]],
     "retry": [["retry", "ID"]],
     "deliver": [["deliver", "ID"]],
@@ -41,6 +41,8 @@ ASKED: dict[str, list[list[str]]] = {
     "approve": [["approve", FIRST]],
     "deny": [["deny", FIRST]],
     "cancel": [["cancel", "ID"]],
+    "keys": [["keys", "list"]],
+    "prove": [["prove", "tasks.txt", "--repository", ".", "--key", "rules.toml"]],
     "policy": [["policy", "explain", CALL], ["policy", "test", "rules.toml"]],
     "doctor": [["doctor"], ["doctor", "--workspace", "."]],
     "prune": [["prune", "--dry-run"]],

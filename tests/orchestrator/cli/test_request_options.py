@@ -64,7 +64,7 @@ def aliases(model: type[Any]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-PULL_REQUEST = ("title", "body", "draft")
+PULL_REQUEST = [f"pullRequest/{name}" for name in ("title", "body", "draft")]
 
 
 @pytest.mark.parametrize("name", ["run", "batch"])
@@ -73,7 +73,7 @@ def test_every_field_of_a_request_has_an_option(name: str) -> None:
     assert command is not None
     fields = {*aliases(DelegationRequest)} - {"limits"} | {f"limits/{each}" for each in aliases(Limits)}
     workspaces = {f"workspace/{each}" for each in ("exclude", "upload", "url", "ref", "depth")}
-    deliveries = ("branch", "message", "withProtected", "workflows", *(f"pullRequest/{each}" for each in PULL_REQUEST))
+    deliveries = ("branch", "message", "withProtected", "workflows", "attestation", *PULL_REQUEST)
     webhooks = {f"webhook/{each}" for each in aliases(Webhook)}
     assert {*FLAGS} == fields | workspaces | webhooks | {f"deliver/{each}" for each in deliveries}
     offered = {option for param in command.params for option in param.opts}

@@ -166,3 +166,20 @@ async def test_of_five_thousand_steps_those_that_are_seen_are_elements(pages: Pa
         await expect(row(page, re.compile("Turn 200 "))).to_be_visible()
         service.finish(id, summary="All done.")
         await expect(page.locator(".summary")).to_have_text("All done.")
+
+
+async def test_a_verified_result_has_buttons_for_its_proof(pages: Pages) -> None:
+    service = FakeService()
+    id = await delegated(service, "mend it")
+    service.patches[id] = "+b\n"
+    service.finish(id, verification={"verdict": "verified", "require": "passed"})
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#{id}")
+        await button(page, "Copy the proof").click()
+        noted = page.locator(".result [role=status]")
+        await expect(noted).to_contain_text("no key signed it when it ended")
+        service.proofs[id] = '{"payload": "e30="}'
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await button(page, "Copy the proof").click()
+        await expect(noted).to_have_text("copied")
+        assert '"payload":"e30="' in await page.evaluate("navigator.clipboard.readText()")

@@ -64,6 +64,7 @@ def test_it_states_what_the_worker_found_above_the_line() -> None:
     assert "| <code>pytest -q</code> | evidence | red | green | red |" in above
     assert "- <code>tests/a.py</code>" in above
     assert "- <code>app.py</code> modified, +3 -1" in above
+    assert f"`deputize show {ended.delegation_id} --proof`" in above
     assert ("2 denied" in above, ended.delegation_id in above, "All done" in above) == (True, True, False)
     assert "> All done" in below
 

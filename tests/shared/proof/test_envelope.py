@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,13 +12,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from securesystemslib.dsse import Envelope
-from securesystemslib.signer import CryptoSigner  # pyright: ignore[reportPrivateImportUsage]
 
 from deputize.shared.errors import Invalid
-from deputize.shared.proof.envelope import MAX_BYTES, STATEMENT, opened, signed
+from deputize.shared.proof.envelope import MAX_BYTES, opened, signed
+from deputize.shared.proof.statement import STATEMENT
+from tests.shared.proof.signing import OTHER, SIGNER, public
 
-SIGNER = CryptoSigner.generate_ed25519()
-OTHER = CryptoSigner.generate_ed25519()
+KEYS = [public(SIGNER)]
 FACTS: dict[str, Any] = {"_type": STATEMENT, "subject": [{"name": "patch", "digest": {"sha256": "0" * 64}}]}
 SPECIFIED = {
     "payload": "aGVsbG8gd29ybGQ=",
@@ -44,20 +45,27 @@ def test_the_bytes_that_are_signed_are_those_of_the_specification() -> None:
 
 
 def test_a_statement_is_opened_with_any_of_several_keys() -> None:
-    assert opened(signed(FACTS, SIGNER), [OTHER.public_key, SIGNER.public_key]) == FACTS
-    assert opened(signed(FACTS, OTHER), [OTHER.public_key, SIGNER.public_key]) == FACTS
+    keys = [public(OTHER), public(SIGNER)]
+    assert [opened(signed(FACTS, each), keys) for each in (SIGNER, OTHER)] == [(FACTS, keys[1]), (FACTS, keys[0])]
+
+
+def test_a_key_is_accepted_on_its_last_day_and_not_afterwards() -> None:
+    today = datetime.now(UTC).date()
+    assert opened(signed(FACTS, SIGNER), [public(SIGNER, today + timedelta(days=1))])[0] == FACTS
+    with pytest.raises(Invalid, match=f"the key {SIGNER.public_key.keyid} of the proof expired on 2026-11-01"):
+        opened(signed(FACTS, SIGNER), [public(SIGNER, date(2026, 11, 1))])
 
 
 @pytest.mark.parametrize("bit", range(8))
 @pytest.mark.parametrize("ending", ["x", "xy", "xyz"], ids=["padding 2", "padding 1", "no padding"])
 def test_every_flip_of_one_bit_is_refused(ending: str, bit: int) -> None:
     data = signed({**FACTS, "predicate": ending}, SIGNER) + b"\n"
-    assert opened(data, [SIGNER.public_key])
+    opened(data, KEYS)
     accepted: list[int] = []
     for at in range(len(data)):
         changed = bytes((*data[:at], data[at] ^ (1 << bit), *data[at + 1 :]))
         try:
-            opened(changed, [SIGNER.public_key])
+            opened(changed, KEYS)
         except Invalid:
             continue
         accepted.append(at)
@@ -103,9 +111,9 @@ def _other_type() -> bytes:
 )
 def test_what_no_given_key_signed_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(Invalid, match=reason):
-        opened(data, [SIGNER.public_key])
+        opened(data, KEYS)
 
 
 def test_without_a_key_nothing_is_accepted() -> None:
-    with pytest.raises(Invalid, match="no public key"):
+    with pytest.raises(Invalid, match="none of those given"):
         opened(signed(FACTS, SIGNER), [])
