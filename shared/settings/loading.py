@@ -101,7 +101,7 @@ class Settings(SettingsFields):
 
     @property
     def private(self) -> tuple[Path, ...]:
-        """What no sandbox may show: the state of this service, what proves who it is to git hosts, and the keys of proofs."""
+        """What no sandbox may show: the state of this service, its keys for git hosts, and those of proofs."""
         of_git = self.git_credentials_file, self.git_signing_key_file
         return (self.home, self.workspaces, self.proof_key_folder, *filter(None, of_git))
 
