@@ -59,16 +59,14 @@ class FakeService(FakePermissions, FakeWebhooks):
         self.caps = caps or Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=86400)
         self.runs: dict[str, Delegation] = {}
         self.kept: dict[str, list[Envelope]] = {}
-        self.patches: dict[str, str] = {}
-        self.proofs: dict[str, str | None] = {}
+        self.patches, self.proofs = dict[str, str](), dict[str, str | None]()
         self.inboxes: dict[str, list[Message]] = {}
         """The messages that were sent, all of them unread."""
         self.made: dict[tuple[str, str], list[str]] = {}
         """Artifacts: all versions by delegation and name."""
         self.notified, self.first_try = {}, {}
         """Notifications by delegation."""
-        self.workspaces = Path("/nonexistent")
-        """Where the files of delegations are."""
+        self.workspaces = Path("/nonexistent")  # of delegations
         self.conflicts: list[MergeConflict] = []
         self.left_out: list[str] = []
         self.asked_to_deliver: list[Deliver | None] = []
@@ -260,8 +258,7 @@ class FakeService(FakePermissions, FakeWebhooks):
         return self.patches.get(id, "")
 
     async def proof(self, id: str) -> Proof:
-        self._known(id)
-        return Proof.of(self.runs[id], self.patches.get(id, ""), self.proofs.get(id))
+        return Proof.of(await self.get(id), await self.patch(id), self.proofs.get(id))
 
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
         self._known(id)
