@@ -30,8 +30,8 @@ setup: .venv/.installed
 .venv/.browser-installed: .ci/setup | .venv/.dev-installed
 	@.ci/setup browser
 
-.venv/.tracer-installed: .ci/setup | .venv/.dev-installed
-	@.ci/setup tracer
+.venv/.programs-installed: .ci/setup | .venv/.dev-installed
+	@.ci/setup programs
 
 demo: setup
 	@$(BIN)/deputize demo
@@ -42,7 +42,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # rows, or a larger sample (tests/sampling.py). TRACED=… is what `coverage` adds.
 SAMPLED := -m "not thorough"
 test: .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed .venv/.browser-installed \
-		.venv/.tracer-installed
+		.venv/.programs-installed
 	@$(PYTEST) $(SAMPLED) $(TRACED)
 
 # All lies and honest runs.

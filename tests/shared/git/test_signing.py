@@ -95,8 +95,9 @@ def test_a_key_that_cannot_sign_is_an_error_and_nothing_is_pushed(
 ) -> None:
     key = ssh_key(tmp_path / "key")
     text = key.read_text()
-    opened, other, cut = tmp_path / "opened", tmp_path / "other", tmp_path / "cut"
-    for path, content in ((opened, text), (other, f"x{text}"), (cut, text[:200])):
+    opened, other, cut, block = (tmp_path / name for name in ("opened", "other", "cut", "block"))
+    of_gnupg = "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nx\n"
+    for path, content in ((opened, text), (other, f"x{text}"), (cut, text[:200]), (block, of_gnupg)):
         path.touch(mode=0o600)
         path.write_text(content)
     opened.chmod(0o640)
@@ -107,6 +108,7 @@ def test_a_key_that_cannot_sign_is_an_error_and_nothing_is_pushed(
         other: "begins with neither",
         key.with_suffix(".public"): "other users may read",
         cut: "git commit-tree failed",
+        block: "gpg",
         ssh_key(tmp_path / "locked", passphrase="hunter2"): "passphrase",
         ssh_key(tmp_path / "ecdsa", "ecdsa"): "another one.*Ed25519",
     }

@@ -8,6 +8,7 @@ import venv
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -249,11 +250,11 @@ def own_homes() -> Iterator[None]:
 def test_what_proves_the_service_to_git_hosts_is_not_shown(setting: str, tmp_path: Path) -> None:
     (tmp_path / "kit").mkdir()
     (tmp_path / "kit/credentials").write_text("")
-    shown = {"environ": {"DEPUTIZE_SANDBOX_SHOW": str(tmp_path / "kit")}, "home": tmp_path / "home"}
+    shown: dict[str, Any] = {"environ": {"DEPUTIZE_SANDBOX_SHOW": str(tmp_path / "kit")}, "home": tmp_path / "home"}
     check_shown(Settings.load(**shown))
     for use in (check_shown, partial(tools_for, source=None)):
         with pytest.raises(Misconfigured, match="which is never shown"):
-            use(Settings.load(**shown, **{setting: tmp_path / "kit/credentials"}))
+            use(Settings.load(**{**shown, setting: tmp_path / "kit/credentials"}))
 
 
 def test_the_state_of_the_service_is_not_shown_and_a_missing_path_is_named(tmp_path: Path) -> None:
