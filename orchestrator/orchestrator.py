@@ -14,10 +14,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 from anyio import move_on_after
 
 from ..shared import traceparent
+from ..shared.checks import VerifyItem
 from ..shared.delegation import Data, Delegation, Status, ToolAgentResult
 from ..shared.errors import Conflict, DeputizeError, Invalid, KeyReused, Misconfigured
 from ..shared.events import Envelope, RunFinished
-from ..shared.facts import VerifyItem
 from ..shared.message import MessageMode
 from ..shared.patches.merge import Planned
 from ..shared.permission import PermissionOutcome, parse_outcome

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ..shared.checks import CommandCheck
 from ..shared.errors import Invalid, Refused
-from ..shared.facts import CommandCheck
 from ..shared.fleet import MCP, Fleet, ToolCard
 from ..shared.patch_format import parse_patch
 from ..shared.request import ArchiveWorkspace, DelegationRequest, DirectoryWorkspace

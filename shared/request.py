@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self, Ty
 from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 from pydantic_core import to_json
 
-from .facts import Glob, SuspicionKind, VerifyItem, VerifyItems
+from .checks import Glob, SuspicionKind, VerifyItem, VerifyItems
 from .request_options import OPTIONS, ApprovalMode, Effort, Require, ToolCallStyle
 from .text import plain_number, shortened
 from .webhooks import Webhook

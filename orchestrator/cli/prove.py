@@ -19,7 +19,7 @@ from .connect import load_settings
 from .errors import Exit
 
 if TYPE_CHECKING:
-    from ...shared.facts import VerifyItem
+    from ...shared.checks import VerifyItem
     from ...shared.proof.comparison import Stated
     from ...shared.settings import Settings
 

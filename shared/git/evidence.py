@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
+from ..checks import CommandCheck
 from ..delegation import ToolAgentResult
-from ..facts import Check, CommandCheck, FileChange
+from ..facts import Check, FileChange
 from ..text import clip, count, visible, visible_block
 
 T = TypeVar("T")

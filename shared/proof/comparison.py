@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from ..checks import CommandCheck, OwnCheck, ReviewCheck, VerifyItem
 from ..errors import Invalid
-from ..facts import CommandCheck, OwnCheck, ReviewCheck, Verification, VerifyItem
+from ..facts import Verification
 from ..promises import Finding
 from ..request import DelegationRequest, DirectoryWorkspace, GitWorkspace
 from ..text import clip, visible

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from ..checks import CommandCheck, VerifyItem
 from ..delegation import Delegation
 from ..errors import Conflict
-from ..facts import CommandCheck, VerifyItem
 from ..wire import Wire
 from .statement import why_none
 

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
+from ..checks import CommandCheck, VerifyItem
 from ..delegation import ToolAgentResult
-from ..facts import Check, CommandCheck, Verification, VerifyItem
+from ..facts import Check, Verification
 from ..fleet import own_version
 from ..request import DelegationRequest
 

@@ -11,8 +11,9 @@ import httpx2
 import pytest
 
 from deputize import Invalid, Orchestrator, SyncOrchestrator
+from deputize.shared.checks import CommandCheck
 from deputize.shared.delegation import TerminationReason
-from deputize.shared.facts import CommandCheck, MergeConflict
+from deputize.shared.facts import MergeConflict
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.access_tokens import bearer, one_for_each_scope, serving
 from tests.orchestrator.cli.following import called, finished_by_itself

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from deputize.shared.checks import CommandCheck
 from deputize.shared.errors import Misconfigured, TooLarge
-from deputize.shared.facts import CommandCheck
 from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest, DirectoryWorkspace
 from deputize.shared.request_rules import check_sizes, foreign_script, no_effort, with_effort
 from deputize.shared.settings import Settings

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from deputize.orchestrator.client import Client
+from deputize.shared.checks import CommandCheck
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import PermissionAnswered, PermissionRequested
-from deputize.shared.facts import CommandCheck
 from deputize.shared.permission import PermissionOutcome
 from deputize.shared.request import After, ApprovalMode, DelegationRequest
 from tests.runs.bench import call, say, script

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from deputize.shared.facts import SuspicionKind
+from deputize.shared.checks import SuspicionKind
 from tests.verdict.cases import PRICE, PYTEST, UNITTEST, Case, check
 from tests.verdict.honest_assertions import APPROXIMATE, ARROW, BLOCK, CALLS, MEMBER, NAMES, RAISES
 from tests.verdict.honest_tests import ALL, PLAIN

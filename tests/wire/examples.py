@@ -16,6 +16,7 @@ from deputize.orchestrator.routes.runs import NotificationItems, PermissionItems
 from deputize.orchestrator.service import Items, MergeReport, PageOf
 from deputize.orchestrator.uploads import Upload
 from deputize.orchestrator.workspace_files import FileList, WorkspaceFile
+from deputize.shared.checks import CommandCheck
 from deputize.shared.delegation import (
     Artifact,
     Delegation,
@@ -29,7 +30,7 @@ from deputize.shared.delegation import (
     Usage,
 )
 from deputize.shared.events import Envelope, RunFinished, RunQueued
-from deputize.shared.facts import Check, CommandCheck, FileChange, GitFacts, Verification
+from deputize.shared.facts import Check, FileChange, GitFacts, Verification
 from deputize.shared.fleet import ToolCard, WorkerCard
 from deputize.shared.message import MessageMode, MessageRequest, SentMessage
 from deputize.shared.permission import EditDetails, PermissionOutcome, PermissionReply, PermissionRequest

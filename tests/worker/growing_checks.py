@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from deputize.shared.facts import Check, CommandCheck, Verification
+from deputize.shared.checks import CommandCheck
+from deputize.shared.facts import Check, Verification
 from deputize.worker.verification import (
     asked_changes,
     canary,

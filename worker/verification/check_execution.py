@@ -9,18 +9,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Literal
 
+from ...shared.checks import ChangedCheck, CommandCheck, FileCheck, OwnCheck, UnchangedCheck
 from ...shared.events import CheckCompleted, ProgressMade
-from ...shared.facts import (
-    ChangedCheck,
-    Check,
-    CommandCheck,
-    FileCheck,
-    Ground,
-    GroundState,
-    OwnCheck,
-    Strength,
-    UnchangedCheck,
-)
+from ...shared.facts import Check, Ground, GroundState, Strength
 from ...shared.proof.statement import shown_item
 from ...shared.request import DelegationRequest
 from ..core.run_context import RunContext

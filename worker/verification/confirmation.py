@@ -9,7 +9,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
 
-from ...shared.facts import CommandCheck, Ground
+from ...shared.checks import CommandCheck
+from ...shared.facts import Ground
 from ..threads import run_in_thread
 from ..workspace.manifest import scan
 from ..workspace.source import open_folder

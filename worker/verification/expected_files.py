@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import Any
 
-from ...shared.facts import CommandCheck
+from ...shared.checks import CommandCheck
 from ..threads import run_in_thread
 from ..workspace.manifest import scan
 from ..workspace.source import open_folder

@@ -6,7 +6,7 @@ import hashlib
 
 import regex
 
-from ...shared.facts import ChangedCheck, FileCheck, UnchangedCheck
+from ...shared.checks import ChangedCheck, FileCheck, UnchangedCheck
 from ...shared.patch_format import printable_path
 from ..threads import ComputeLimit
 from ..workspace.workspace import Changed

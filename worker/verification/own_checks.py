@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pydantic import ConfigDict, ValidationError
 
-from ...shared.facts import OwnCheck, VerifyItem
+from ...shared.checks import OwnCheck, VerifyItem
 from ...shared.wire import Wire, explain
 from ..adapters.adapter import try_call
 from ..threads import run_in_thread

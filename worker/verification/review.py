@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...shared.checks import ReviewCheck
 from ...shared.errors import ToolError
-from ...shared.facts import ReviewCheck
 from ...shared.markup import harmless
 from ...shared.request import ApprovalMode, DelegationRequest, Limits
 from ...shared.runs.store import call_key

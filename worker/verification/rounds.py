@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from ...shared.checks import CommandCheck, VerifyItem
 from ...shared.delegation import Status, TerminationReason, ToolAgentResult
-from ...shared.facts import SUFFICIENT, Check, CommandCheck, Verification, VerifyItem
+from ...shared.facts import SUFFICIENT, Check, Verification
 from ...shared.markup import harmless
 from ...shared.request_options import Require
 from ...shared.text import clip

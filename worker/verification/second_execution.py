@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 
 from ...shared import syntax_tree
-from ...shared.facts import CommandCheck
+from ...shared.checks import CommandCheck
 from ..threads import run_in_thread
 from .canary import inside, reverse_scripts, reversed_paths
 from .executions import OneCheck, beside

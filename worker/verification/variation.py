@@ -20,7 +20,7 @@ from secrets import token_hex
 from threading import Event
 
 from ...shared import syntax_tree
-from ...shared.facts import CommandCheck
+from ...shared.checks import CommandCheck
 from ..threads import run_in_thread
 from ..workspace.source import open_folder
 from .canary import inside

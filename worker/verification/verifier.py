@@ -10,8 +10,9 @@ from functools import partial
 from threading import Event
 from typing import Any, Self
 
+from ...shared.checks import CommandCheck, ReviewCheck
 from ...shared.events import CheckCompleted, ProgressMade
-from ...shared.facts import SUFFICIENT, Check, CommandCheck, ReviewCheck, Verdict, Verification
+from ...shared.facts import SUFFICIENT, Check, Verdict, Verification
 from ...shared.metrics import SANDBOX_FAILURES
 from ...shared.request import GitWorkspace
 from ...shared.text import clip

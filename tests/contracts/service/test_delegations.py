@@ -12,10 +12,11 @@ import pytest
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.service import OPERATIONS, Operations, Service
+from deputize.shared.checks import CommandCheck
 from deputize.shared.delegation import Status, Step, StepStatus
 from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge, Unavailable
 from deputize.shared.events import Heartbeat, StepCompleted
-from deputize.shared.facts import CommandCheck, FileChange, Verification
+from deputize.shared.facts import FileChange, Verification
 from deputize.shared.fleet import ToolCard
 from deputize.shared.ids import new_id
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits

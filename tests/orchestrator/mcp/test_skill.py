@@ -9,7 +9,8 @@ from deputize.orchestrator.mcp import SKILL
 from deputize.orchestrator.mcp.arguments import AnswerArguments, ManyArguments, ResultArguments
 from deputize.orchestrator.mcp.outcome import Outcome
 from deputize.orchestrator.mcp.tools import TOOLS
-from deputize.shared.facts import CommandCheck, Verdict
+from deputize.shared.checks import CommandCheck
+from deputize.shared.facts import Verdict
 from deputize.shared.permission import PermissionOutcome, PermissionRequest
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.worker.tools.skills import read_skill

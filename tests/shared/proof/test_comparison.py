@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.checks import CommandCheck, FileCheck, OwnCheck, ReviewCheck, VerifyItem
 from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
 from deputize.shared.errors import Invalid
-from deputize.shared.facts import (
-    Check,
-    CommandCheck,
-    FileCheck,
-    GitFacts,
-    OwnCheck,
-    ReviewCheck,
-    Verification,
-    VerifyItem,
-)
+from deputize.shared.facts import Check, GitFacts, Verification
 from deputize.shared.proof.comparison import Stated
 from deputize.shared.proof.envelope import opened, signed
 from deputize.shared.proof.file import Proof

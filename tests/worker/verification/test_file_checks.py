@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from deputize.shared.facts import VerifyItem
+from deputize.shared.checks import VerifyItem
 from deputize.shared.request import DirectoryWorkspace
 from deputize.worker.verification import file_checks
 from deputize.worker.verification.file_checks import checked_files

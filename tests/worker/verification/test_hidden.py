@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deputize.shared.facts import Check, CommandCheck, Verification
+from deputize.shared.checks import CommandCheck
+from deputize.shared.facts import Check, Verification
 from deputize.worker.verification.rounds import failing_names, returned
 from tests.runs.bench import Bench, call, say, script
 from tests.worker.run_history import history_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.facts import CommandCheck
+from deputize.shared.checks import CommandCheck
 from deputize.worker.verification.grounds.left_files import is_named, left, put_back
 from deputize.worker.verification.reports.states import Place, Report, TestState
 from deputize.worker.verification.runners.commands import Observed

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from deputize.shared.facts import SuspicionKind
+from deputize.shared.checks import SuspicionKind
 from deputize.worker.verification.sources.file_texts import FileText, Found
 from deputize.worker.verification.suspicions import scan as module
 from deputize.worker.verification.suspicions.scan import KINDS, suspicions

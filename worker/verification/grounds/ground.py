@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from ....shared.facts import CommandCheck
+from ....shared.checks import CommandCheck
 from ....shared.libc import beneath, closing_fd
 from ....shared.patch_format import printable_path
 from ....shared.request import DelegationRequest

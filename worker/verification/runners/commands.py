@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ....shared.checks import CommandCheck
 from ....shared.errors import ErrorType, ToolError
-from ....shared.facts import CommandCheck, GroundState
+from ....shared.facts import GroundState
 from ....shared.text import terminal_text
 from ...contracts import Command, Completed
 from ...sandbox.bubblewrap import Bubblewrap

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ....shared.facts import CommandCheck, Suspicion
+from ....shared.checks import CommandCheck
+from ....shared.facts import Suspicion
 from ....shared.patch_format import printable_path
 from ....shared.request import DelegationRequest
 from ...threads import give_way
