@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..shared.delegation import Delegation
     from ..shared.patch_format import PatchPart
     from ..shared.patches.merge import MergePlan
-    from .service import Service
+    from .operations import Service
 
 MAX_MERGED_BYTES = 16 * 1024 * 1024
 """Bytes of one file that is fetched for a merge; a patch holds none that is larger."""

@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from ..shared.errors import Forbidden, Refused, Unauthorized
 from .access_tokens import Caller, Tokens, caller_of, note_of
+from .operations import ROUTES
 from .scopes import ALL
-from .service import ROUTES
 from .sockets import is_loopback
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))(?::([0-9]{1,5}))?")

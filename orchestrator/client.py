@@ -43,7 +43,7 @@ from ..shared.request import DelegationRequest
 from ..shared.text import visible
 from ..shared.wire import LONGEST_SHOWN
 from .operation import Operation, answer_of
-from .service import AcceptedDelegation, PageOf, Service
+from .operations import AcceptedDelegation, PageOf, Service
 from .sockets import scheme_and_host
 from .uploads import AcceptedUpload, Upload
 

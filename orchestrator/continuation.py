@@ -16,7 +16,7 @@ from ..shared.runs.record import files_before, files_gone, nothing_to_continue
 from ..shared.runs.store import RunStore
 from ..shared.settings import Settings
 from ..shared.workspaces import BASE
-from .service import MergeReport
+from .operations import MergeReport
 
 _OF_CONVERSATION = ("model", "tool_call_style")
 _OF_TASK = ("task", "context", "expected_outcome", "system_prompt", "after")

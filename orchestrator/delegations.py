@@ -46,11 +46,11 @@ from .delivery import attest, delivered, note_delivered, notes_of
 from .dispatcher import Dispatcher
 from .home import is_full, no_space
 from .metrics.exposition import exposition
+from .operations import AcceptedDelegation, MergeReport, PageOf, Service
 from .ownership import Ownership
 from .redis_server import check_room
 from .request_checks import check_after, check_arguments, check_requests
 from .review_order import MOST, REVIEWED, in_order_of_review
-from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import ALL_DRAIN, NO_WORKER
 from .uploads import AcceptedUpload, receive
 from .workspace_files import FileList, OpenedFile, list_files, open_file

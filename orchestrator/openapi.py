@@ -11,9 +11,9 @@ from pydantic import Field, TypeAdapter, create_model
 
 from ..shared.events import AnyEvent
 from ..shared.wire import Timestamp, Wire
+from .operations import ROUTES
 from .problems import Problem, list_of_types
 from .routes import BODIES
-from .service import ROUTES
 
 EXAMPLES = Path(__file__).with_name("examples.json")
 """Of each operation for its request and its statuses, else by media type; made by ``tests/wire/examples.py``."""

@@ -1,4 +1,4 @@
-"""What makes a signature an operation of the service, which ``service`` declares.
+"""What makes a signature an operation of the service, which ``operations`` declares.
 
 The request that ``Client`` sends, the route with its scope and its entry in the OpenAPI document, the methods of
 ``Orchestrator`` and the scopes of MCP's tools follow from an ``Operation`` and the signature below it.

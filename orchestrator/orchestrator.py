@@ -35,9 +35,9 @@ from .delegate_tool import DelegateTool, ToolAnswer, delegate_tool
 from .delegations import open_service
 from .large_copies import NotedCopies
 from .operation import Operation
+from .operations import MergeReport, Operations, Service, follow_unless_paused, refuse_paused
 from .packing import pack
 from .request_fields import MergeFields, SubmitFields, ToolFields, request_of, validated
-from .service import MergeReport, Operations, Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
 
 T = TypeVar("T")

@@ -394,7 +394,7 @@ def is_accepted(tokens: Tokens, token: bytes) -> bool:
 
 def wrong_routes(caller: Caller) -> Iterator[str]:
     """Yields the routes that the caller may use without their scopes, or may not use in spite of them."""
-    from ..service import ROUTES
+    from ..operations import ROUTES
 
     for (method, route), needed in ROUTES.items():
         try:

@@ -21,7 +21,7 @@ from .values import DIRECTORY, StrictCommand, denied_option, wait_option
 
 if TYPE_CHECKING:
     from ...shared.facts import MergeConflict
-    from ..service import MergeReport
+    from ..operations import MergeReport
 
 
 @click.command(cls=StrictCommand)

@@ -138,7 +138,7 @@ class Watcher:
                 task.cancel()
 
     async def _follow(self, id: str, gate: asyncio.Semaphore, questions: Questions) -> None:
-        from ..service import follow_unless_paused, refuse_paused
+        from ..operations import follow_unless_paused, refuse_paused
 
         client = self.service.client
         # Its own stack pauses what an earlier one left, also after the command asked to go on with it.

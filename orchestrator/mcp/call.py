@@ -16,8 +16,8 @@ from ...shared.runs.permissions import delegation_of
 from ...shared.text import clip, visible
 from ...shared.wire import Wire
 from ...shared.wording import line_of
+from ..operations import Service, follow_unless_paused, refuse_paused
 from ..run_states import RunStates
-from ..service import Service, follow_unless_paused, refuse_paused
 
 ANSWER = "answer_permission"
 PROGRESS_SECONDS = 8.0

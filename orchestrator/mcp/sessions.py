@@ -26,7 +26,7 @@ from ...shared.request import DelegationRequest
 from ...shared.settings import Settings
 from ..access_tokens import Caller, name_of_caller, note_of
 from ..delegations import Delegations
-from ..service import Service
+from ..operations import Service
 from ..sse import StreamSlots
 from .elicitation import Context
 from .server import McpServer

@@ -17,8 +17,8 @@ from ...shared.request import DelegationRequest
 from ...shared.runs.permissions import delegation_of
 from ...shared.text import count
 from ...shared.wire import Wire
+from ..operations import BY_NAME, Service, paused_note
 from ..scopes import Scope
-from ..service import BY_NAME, Service, paused_note
 from .arguments import (
     AnswerArguments,
     CancelArguments,

@@ -32,8 +32,8 @@ from ...shared.webhooks import Webhook
 from ...shared.wire import Request
 from ..access_tokens import RequestNote, name_of_caller
 from ..dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
+from ..operations import AcceptedDelegation, Items, MergeReport, PageOf
 from ..scopes import Scope
-from ..service import AcceptedDelegation, Items, MergeReport, PageOf
 from ..sse import until_disconnect
 from .handlers import Id, handles, may_read, shown
 

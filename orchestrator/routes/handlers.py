@@ -15,10 +15,10 @@ from ..access_tokens import RequestNote
 from ..auth import require_token
 from ..dependencies import Note, Service, join_trace
 from ..operation import Operation, answer_of
+from ..operations import OPERATIONS
+from ..operations import Service as Signatures
 from ..problems import problem_responses
 from ..scopes import Scope
-from ..service import OPERATIONS
-from ..service import Service as Signatures
 
 F = TypeVar("F", bound=Callable[..., Any])
 

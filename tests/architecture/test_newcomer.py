@@ -219,7 +219,7 @@ ABOUT_BOTH = (
 
 
 def add_operation(tree: Path) -> None:
-    insert(tree / "orchestrator/service.py", '    @Operation("GET /v1/delegations/{id}/patch"', SIGNATURE)
+    insert(tree / "orchestrator/operations.py", '    @Operation("GET /v1/delegations/{id}/patch"', SIGNATURE)
     insert(tree / "orchestrator/delegations.py", "    async def patch(", FUNCTION)
     insert(tree / "orchestrator/blocking.py", "    patch = ", "    submitted = _blocking(Orchestrator.submitted)")
     row = "| submitted | `GET /v1/delegations/{id}/request` | – |"

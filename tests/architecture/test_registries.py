@@ -14,7 +14,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from deputize.orchestrator.service import OPERATIONS
+from deputize.orchestrator.operations import OPERATIONS
 from tests.architecture.sources import ROOT
 
 

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from deputize.orchestrator.client import Client
-from deputize.orchestrator.service import OPERATIONS
+from deputize.orchestrator.operations import OPERATIONS
 from deputize.shared.errors import NotFound
 from deputize.shared.request import ApprovalMode, DelegationRequest
 from deputize.worker.task import carry_out

@@ -17,9 +17,9 @@ from typing import Any, Self
 
 from deputize.orchestrator.continuation import continued_request, merge_request, repeated_request
 from deputize.orchestrator.delegations import no_worker
+from deputize.orchestrator.operations import AcceptedDelegation, MergeReport, PageOf
 from deputize.orchestrator.request_checks import check_upload
 from deputize.orchestrator.review_order import in_order_of_review
-from deputize.orchestrator.service import AcceptedDelegation, MergeReport, PageOf
 from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.delegation import (

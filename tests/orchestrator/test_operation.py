@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.service import OPERATIONS
+from deputize.orchestrator.operations import OPERATIONS
 from deputize.shared.message import MessageMode
 from deputize.shared.request import Deliver
 

@@ -11,8 +11,8 @@ import pytest
 
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.mcp.tools import TOOLS
+from deputize.orchestrator.operations import OPERATIONS, ROUTES
 from deputize.orchestrator.scopes import MCP_PATH, Scope
-from deputize.orchestrator.service import OPERATIONS, ROUTES
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.access_tokens import MAIN, OPEN_PATHS, bearer, entry, one_for_each_scope, serving, write
 from tests.orchestrator.fake_service import FakeService

@@ -14,7 +14,7 @@ from opentelemetry import context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from deputize import Orchestrator, SyncOrchestrator
-from deputize.orchestrator.service import AcceptedDelegation
+from deputize.orchestrator.operations import AcceptedDelegation
 from deputize.shared.connection import connect
 from deputize.shared.errors import Invalid
 from deputize.shared.log import log

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from deputize.orchestrator.audit_log import AuditEntry, AuditPage
 from deputize.orchestrator.delegations import webhook_test
+from deputize.orchestrator.operations import Items, MergeReport, PageOf
 from deputize.orchestrator.routes.delegations import Continue, Prune, Retry
 from deputize.orchestrator.routes.operators import Alive, Ready
 from deputize.orchestrator.routes.runs import NotificationItems, PermissionItems
-from deputize.orchestrator.service import Items, MergeReport, PageOf
 from deputize.orchestrator.uploads import Upload
 from deputize.orchestrator.workspace_files import FileList, WorkspaceFile
 from deputize.shared.checks import CommandCheck

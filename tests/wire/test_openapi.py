@@ -16,9 +16,9 @@ from pydantic import BaseModel
 
 from deputize.orchestrator import openapi
 from deputize.orchestrator.app import create_app
+from deputize.orchestrator.operations import ROUTES as SCOPES
 from deputize.orchestrator.problems import Problem
 from deputize.orchestrator.routes import BODIES, ROUTERS
-from deputize.orchestrator.service import ROUTES as SCOPES
 from deputize.shared import errors
 from deputize.shared.request import Limits
 from tests.orchestrator.access_tokens import OPEN_PATHS

@@ -11,7 +11,7 @@ import pytest
 
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import Delegations
-from deputize.orchestrator.service import OPERATIONS, Operations, Service
+from deputize.orchestrator.operations import OPERATIONS, Operations, Service
 from deputize.shared.checks import CommandCheck
 from deputize.shared.delegation import Status, Step, StepStatus
 from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge, Unavailable

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import pytest
 
 from deputize import Conflict, Invalid, NotFound, Orchestrator, SyncOrchestrator, ToolAgentResult
-from deputize.orchestrator.service import Service
+from deputize.orchestrator.operations import Service
 from deputize.shared.delegation import Step, StepStatus
 from deputize.shared.events import StepCompleted
 from deputize.shared.ids import new_id

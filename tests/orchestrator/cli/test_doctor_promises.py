@@ -8,8 +8,8 @@ from pathlib import Path
 
 from deputize.orchestrator.access_tokens import Caller, TokenEntry, Tokens, append_entry, digest_of, written_entry
 from deputize.orchestrator.cli.doctor import is_accepted, machine_rows, masking_row, scopes_row, wrong_routes
+from deputize.orchestrator.operations import ROUTES
 from deputize.orchestrator.scopes import Scope
-from deputize.orchestrator.service import ROUTES
 from deputize.shared.errors import ScopeMissing
 from deputize.shared.promises import PROMISES, Finding
 from deputize.shared.settings import Settings

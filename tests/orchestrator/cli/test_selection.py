@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.service import PageOf
+from deputize.orchestrator.operations import PageOf
 from deputize.shared.delegation import Status
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.cli.asked import FIRST, asked

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from deputize.orchestrator.auth import SAFE_METHODS
+from deputize.orchestrator.operations import ROUTES
 from deputize.orchestrator.scopes import MCP_PATH
-from deputize.orchestrator.service import ROUTES
 from deputize.shared.errors import Unavailable
 from deputize.shared.facts import GitFacts
 from deputize.shared.ids import new_id
