@@ -13,6 +13,7 @@ from deputize.shared.request import MergeRequest
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet
 from tests.waiting import until
+from tests.worker.verification.held import grounds_in
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -44,12 +45,12 @@ async def test_a_killed_worker_is_replaced_and_the_pair_is_named(fleet: Fleet, t
     report = await fleet.service.merge(wanted)
     assert report.delegation is not None
     id, root = report.delegation.id, fleet.settings.workspaces
-    await until(lambda: any(root.glob(f"{id}.ground-*/base-*")), 60)
+    await until(lambda: bool(grounds_in(root, id, "base")), 60)
     await fleet.kill("1")
     await fleet.start("2")
 
     async def ended() -> bool:
-        for ground in root.glob(f"{id}.ground-*/*-*"):
+        for ground in grounds_in(root, id):
             with suppress(FileNotFoundError):  # removed meanwhile
                 (ground / "go").touch()
         return (await fleet.service.get(id)).result is not None

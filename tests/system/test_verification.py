@@ -12,6 +12,7 @@ from deputize.shared.delegation import ToolAgentResult
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet
 from tests.waiting import until
+from tests.worker.verification.held import grounds_in
 
 GOOD, BAD = call("write_file", path="a.txt", content="good\n"), call("write_file", path="a.txt", content="bad\n")
 CANARY = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-good\n+broken\n"
@@ -22,7 +23,7 @@ GROUNDS = ("base", "candidate", "canary")
 
 def let_go(fleet: Fleet, id: str, names: Sequence[str] = GROUNDS) -> None:
     for name in names:
-        for path in fleet.settings.workspaces.glob(f"{id}.ground-*/{name}-*"):
+        for path in grounds_in(fleet.settings.workspaces, id, name):
             with suppress(FileNotFoundError):  # removed meanwhile
                 (path / "go").touch()
 
@@ -45,7 +46,7 @@ async def test_a_worker_killed_on_any_ground_is_replaced_and_the_model_is_not_as
 
     def running() -> bool:
         let_go(fleet, id, GROUNDS[: GROUNDS.index(on)])
-        return any(fleet.settings.workspaces.glob(f"{id}.ground-*/{on}-*"))
+        return bool(grounds_in(fleet.settings.workspaces, id, on))
 
     await until(running, 60)
     await fleet.start("2")

@@ -20,6 +20,7 @@ from tests.network.git_server import git, git_server, make_repository
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.shared.git.cloning import write_credentials
 from tests.waiting import until
+from tests.worker.verification.held import grounds_in
 
 FILES = {"a.py": "def one():\n    return 1\n", "b.py": "B = 2\n"}
 CHECK = {"kind": "command", "run": "for each in *.py; do python3 $each || exit 1; done"}
@@ -176,7 +177,7 @@ async def test_a_cancelled_merge_ends(bench: Bench, project: Path) -> None:
     check = {"kind": "command", "run": "sleep 100"}
     id = await accepted(bench, merges=[one], verify=[check])
     running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: any(bench.services.settings.workspaces.glob(f"{id}.ground-*/base-*")))
+    await until(lambda: bool(grounds_in(bench.services.settings.workspaces, id, "base")))
     await bench.store.cancel(id)
     await running
     result = await bench.result(id)
@@ -187,7 +188,7 @@ async def test_a_lost_merge_begins_anew(bench: Bench, project: Path) -> None:
     one, two = await run(bench, project, "echo 1 >> a.py"), await run(bench, project, "echo 2 > c.py")
     check = {"kind": "command", "run": "sleep 100"}
     id = await accepted(bench, merges=[one, two], verify=[check])
-    await bench.interrupt(id, lambda: any(bench.services.settings.workspaces.glob(f"{id}.ground-*/base-*")))
+    await bench.interrupt(id, lambda: bool(grounds_in(bench.services.settings.workspaces, id, "base")))
     (bench.services.settings.workspaces / id / "files" / ".deputize-apply-left").mkdir()
     quick = DelegationRequest(task="merge", merges=[one, two])
     await bench.store.redis.hset(record_key(id), "request", quick.to_json())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,13 @@ CANARY = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-go
 GROUNDS = ("base", "candidate", "canary")
 
 
+def grounds_in(workspaces: Path, id: str, name: str = "*") -> list[Path]:
+    """The grounds of a run. Those that are removed meanwhile are no error, as they would be to ``Path.glob``."""
+    return [Path(each) for each in glob(f"{workspaces}/{id}.ground-*/{name}-*")]  # noqa: PTH207 - it raises nothing
+
+
 def grounds(bench: Bench, id: str) -> list[Path]:
-    return [path for name in GROUNDS for path in bench.settings.workspaces.glob(f"{id}.ground-*/{name}-*")]
+    return [path for name in GROUNDS for path in grounds_in(bench.settings.workspaces, id, name)]
 
 
 def let_go(bench: Bench, id: str, names: Collection[str] = GROUNDS) -> None:
