@@ -133,11 +133,12 @@ class Settings(SettingsFields):
         return []
 
     def _proof_secrets(self) -> list[str]:
-        """Returns the line of each private key that is one; without a readable file nothing can use it either."""
-        with suppress(OSError, ValueError):
-            texts = [path.read_text("ascii") for path in self.proof_key_folder.glob("*.pem")]
-            return [line for text in texts for line in text.splitlines() if not line.startswith("-")]
-        return []
+        """Returns the line of each private key; one that cannot be read cannot be used either."""
+        found = list[str]()
+        for path in self.proof_key_folder.glob("*.pem"):
+            with suppress(OSError, ValueError):
+                found += [line for line in path.read_text("ascii").splitlines() if not line.startswith("-")]
+        return found
 
     @property
     def asks_for_token(self) -> bool:

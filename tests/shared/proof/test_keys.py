@@ -69,6 +69,8 @@ def test_the_private_half_is_masked_and_shown_in_no_sandbox(tmp_path: Path) -> N
     settings = Settings.load(environ={}, home=tmp_path, proof_keys=tmp_path / "keys")
     (line,) = [each for each in made.read_text().splitlines() if not each.startswith("-")]
     assert line in settings.secrets
+    (settings.proof_key_folder / "0.pem").write_bytes(b"\xff")  # one that cannot be read unmasks no other one
+    assert line in settings.secrets
     assert tmp_path / "keys" in settings.private
     assert line not in str(settings.child_environment())
 
