@@ -33,6 +33,7 @@ from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.keys import record_key
 from ..shared.runs.notification import Notification
 from ..shared.runs.record import PROOF
+from ..shared.runs.record_lists import RecordLists
 from ..shared.runs.spend import check_caps
 from ..shared.runs.store import RunStore, resume
 from ..shared.settings import Settings
@@ -113,6 +114,7 @@ class Delegations(Service):
     ) -> None:
         self._settings = settings
         self.store = store
+        self._lists = RecordLists(store)
         self._bus = follower
         self._fleet = fleet
         self._dispatcher = dispatcher
@@ -254,7 +256,7 @@ class Delegations(Service):
     ) -> PageOf:
         if for_review:
             return await self._for_review(status, limit, session=session, labels=labels or {}, parent=parent)
-        page = await self.store.list(
+        page = await self._lists.list(
             status=status,
             session=session,
             labels=labels or {},
@@ -269,12 +271,12 @@ class Delegations(Service):
     async def _for_review(self, status: Status | None, limit: int, **filters: Any) -> PageOf:
         filters["owner"] = self.ownership.only
         wanted = [each for each in REVIEWED if status in (None, each)]
-        pages = [await self.store.list(status=each, limit=MOST, cursor=None, **filters) for each in wanted]
+        pages = [await self._lists.list(status=each, limit=MOST, cursor=None, **filters) for each in wanted]
         found = in_order_of_review(each for page in pages for each in page.items)[:limit]
         return PageOf(items=[each for each, _ in found], reasons=[reason for _, reason in found])
 
     async def counts(self) -> StatusCounts:
-        return await self.store.counts(self.ownership.only)
+        return await self._lists.counts(self.ownership.only)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         recheck = LOCAL_RECHECK_SECONDS if self._settings.local else bus.RECHECK_SECONDS

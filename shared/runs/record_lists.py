@@ -13,8 +13,9 @@ from ..status_counts import StatusCounts
 from ..text import shortened
 from .cost import PAGE, fields_of_records
 from .disk import forget
-from .keys import INDEX, LEASES, children_key, filed_key, record_key
-from .record import LABELS, LISTED_CHARACTERS, OWNER, SESSION, resource
+from .keys import INDEX, LEASES, children_key, filed_key
+from .record import LABELS, LISTED_CHARACTERS, OWNER, SESSION
+from .store import RunStore
 
 LOOKED_THROUGH = 51
 """Complete records that are read at a time: a page of the usual size, and whether another one follows."""
@@ -39,9 +40,11 @@ class Page:
 
 
 class RecordLists:
-    """Reads many records. ``redis``: the connection."""
+    """Lists the records of a store, and counts them."""
 
-    redis: Any
+    def __init__(self, store: RunStore) -> None:
+        self._redis: Any = store.redis
+        self._many = store.many
 
     async def list(
         self,
@@ -60,34 +63,34 @@ class RecordLists:
         long as its own record is kept.
         """
         items: list[Delegation] = []
-        children = None if parent is None else sorted(await self.redis.smembers(children_key(parent)), reverse=True)
+        children = None if parent is None else sorted(await self._redis.smembers(children_key(parent)), reverse=True)
         wanted, count, ids = (status, session, labels, owner), 1, [cursor or "~"]  # after every id
         while len(items) <= limit and len(ids) == count:
             # A record may be megabytes in size: no more of them are read at a time than needed.
             count = LOOKED_THROUGH if session == "" else min(LOOKED_THROUGH, limit + 1 - len(items))
             ids = await self._matching(wanted, ids[-1], count, children)
-            items += [brief(each) for each in await self.many(ids, sets_of(*wanted)) if matches(each, *wanted)]
+            items += [brief(each) for each in await self._many(ids, sets_of(*wanted)) if matches(each, *wanted)]
         more = len(items) > limit
         return Page(items[:limit], items[limit - 1].id if more else None)
 
     async def counts(self, owner: str | None = None) -> StatusCounts:
         """Returns how many delegations there are of each status: of an owner, or all."""
-        ids = await self.redis.zrange(LEASES, 0, -1)
-        records = await fields_of_records(self.redis, ids, "status", "paused", OWNER)
+        ids = await self._redis.zrange(LEASES, 0, -1)
+        records = await fields_of_records(self._redis, ids, "status", "paused", OWNER)
         records = [each for each in records if owner in (None, each[2] or "")]
         found = Counter(status for status, _, _ in records if status and not Status(status).finished)
         found["paused"] = sum(status == Status.QUEUED and paused is not None for status, paused, _ in records)
         for status in (status for status in Status if status.finished):
             await self._forget_expired(filed_key(status))
-            found[status.value] = await self.redis.zintercard(len(sets := sets_of(status, None, {}, owner)), sets)
+            found[status.value] = await self._redis.zintercard(len(sets := sets_of(status, None, {}, owner)), sets)
         return StatusCounts(**found)
 
     async def _forget_expired(self, key: str) -> None:
         """Removes ids without a record from a set. They are the first ones: what was accepted early ends early."""
-        while ids := await self.redis.zrangebylex(key, "-", "+", 0, LOOKED_THROUGH):
-            records = await fields_of_records(self.redis, ids, "status")
+        while ids := await self._redis.zrangebylex(key, "-", "+", 0, LOOKED_THROUGH):
+            records = await fields_of_records(self._redis, ids, "status")
             if expired := [id for id, (status,) in zip(ids, records, strict=True) if status is None]:
-                await forget(self.redis, expired, [key])
+                await forget(self._redis, expired, [key])
             if len(expired) < len(ids):
                 return
 
@@ -95,13 +98,13 @@ class RecordLists:
         """Returns the next ``count`` ids, newest first: of all delegations that match, or of those of ``children``."""
         (status, session, labels, owner), sets, found = wanted, sets_of(*wanted), list[str]()
         if children is None and not sets:
-            return await self.redis.zrevrangebylex(INDEX, f"({before}", "-", 0, count)
+            return await self._redis.zrevrangebylex(INDEX, f"({before}", "-", 0, count)
         # The unfinished ones first: a run that ends in between is found twice, and not missed.
-        leased = [] if status and status.finished else await self.redis.zrange(LEASES, 0, -1)
+        leased = [] if status and status.finished else await self._redis.zrange(LEASES, 0, -1)
         rest = sorted((id for id in (leased if children is None else children) if id < before), reverse=True)
         while rest and len(found) < count:
             ids, rest = rest[:PAGE], rest[PAGE:]
-            records = await fields_of_records(self.redis, ids, "status", SESSION, LABELS, OWNER)
+            records = await fields_of_records(self._redis, ids, "status", SESSION, LABELS, OWNER)
             for id, fields in zip(ids, records, strict=True):
                 fits = status in (None, fields[0]) and session in (None, fields[1])
                 if (
@@ -119,23 +122,13 @@ class RecordLists:
 
         Only the smallest set is read, no further than needed.
         """
-        sizes = {key: await self.redis.zcard(key) for key in sets}
+        sizes = {key: await self._redis.zcard(key) for key in sets}
         (smallest, *others), found, ids = sorted(sizes, key=sizes.__getitem__), list[str](), [before]
         while ids and len(found) < count:
-            ids = await self.redis.zrevrangebylex(smallest, f"({ids[-1]}", "-", 0, FILED_AT_A_TIME)
-            scores = [await self.redis.zmscore(key, ids) for key in others if ids]
+            ids = await self._redis.zrevrangebylex(smallest, f"({ids[-1]}", "-", 0, FILED_AT_A_TIME)
+            scores = [await self._redis.zmscore(key, ids) for key in others if ids]
             found += [id for id, *there in zip(ids, *scores, strict=True) if None not in there]
         return found
-
-    async def many(self, ids: Sequence[str], sets: Sequence[str] = ()) -> list[Delegation]:
-        """Returns those of ``ids`` whose records exist, in their order; removes the others from ``sets``, too."""
-        async with self.redis.pipeline(transaction=False) as pipeline:
-            for id in ids:
-                pipeline.hgetall(record_key(id))
-            records = await pipeline.execute()
-        if expired := [id for id, fields in zip(ids, records, strict=True) if not fields]:
-            await forget(self.redis, expired, sets)
-        return [resource(id, fields) for id, fields in zip(ids, records, strict=True) if fields]
 
 
 def matches(

@@ -27,7 +27,7 @@ from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
 from ..wire import now
 from .cost import fields_of_records
-from .disk import RECORD_PARTS
+from .disk import RECORD_PARTS, forget
 from .keys import (
     CANCEL,
     EVENTS,
@@ -51,7 +51,6 @@ from .record import (
     published,
     resource,
 )
-from .record_lists import RecordLists
 from .spend import SPEND, kept_under
 from .unstarted import ending, state_of
 
@@ -114,7 +113,7 @@ class Reaped:
     priority: int
 
 
-class RunStore(RecordLists):
+class RunStore:
     """Reads and writes the records. One instance serves a whole process."""
 
     def __init__(self, redis: Redis, retention_seconds: int) -> None:
@@ -210,6 +209,16 @@ class RunStore(RecordLists):
         if not fields:
             raise not_found(id)
         return resource(id, fields)
+
+    async def many(self, ids: Sequence[str], sets: Sequence[str] = ()) -> list[Delegation]:
+        """Returns those of ``ids`` whose records exist, in their order; removes the others from ``sets``, too."""
+        async with self.redis.pipeline(transaction=False) as pipeline:
+            for id in ids:
+                pipeline.hgetall(record_key(id))
+            records = await pipeline.execute()
+        if expired := [id for id, fields in zip(ids, records, strict=True) if not fields]:
+            await forget(self.redis, expired, sets)
+        return [resource(id, fields) for id, fields in zip(ids, records, strict=True) if fields]
 
     async def ended(self, ids: Sequence[str]) -> dict[str, str]:
         """Returns when each finished delegation ended (ISO time); "" for those without a record."""

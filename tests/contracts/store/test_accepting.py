@@ -16,6 +16,7 @@ from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.disk import PAGE, prune
 from deputize.shared.runs.keys import INDEX, PRUNE, children_key, dependants_key, grants_key, keys_of, webhooks_key
 from deputize.shared.runs.messages import send
+from deputize.shared.runs.record_lists import RecordLists
 from deputize.shared.runs.store import RunStore
 from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
@@ -40,7 +41,7 @@ async def test_a_batch_with_a_reused_key_accepts_nothing(store: RunStore) -> Non
     good, bad = DelegationRequest(task="good"), DelegationRequest(task="other", idempotency_key="k")
     with pytest.raises(KeyReused):
         await store.accept([(new_id(), good, Limits()), (new_id(), bad, Limits())], 30)
-    page = await store.list(status=None, session=None, labels={}, limit=10, cursor=None)
+    page = await RecordLists(store).list(status=None, session=None, labels={}, limit=10, cursor=None)
     assert [item.request.task for item in page.items] == ["do it"]
 
 
@@ -128,7 +129,7 @@ async def test_an_unknown_id_is_reported(store: RunStore) -> None:
 async def test_listing_is_newest_first_filtered_and_paged(store: RunStore) -> None:
     ids = [await accepted(store, session_id="s", labels={"n": str(n % 2)}) for n in range(5)]
     await accepted(store, session_id="other")
-    page = await store.list(status=Status.QUEUED, session="s", labels={"n": "0"}, limit=2, cursor=None)
+    page = await RecordLists(store).list(status=Status.QUEUED, session="s", labels={"n": "0"}, limit=2, cursor=None)
     assert [item.id for item in page.items] == [ids[4], ids[2]]
-    rest = await store.list(status=None, session="s", labels={"n": "0"}, limit=2, cursor=page.next_cursor)
+    rest = await RecordLists(store).list(status=None, session="s", labels={"n": "0"}, limit=2, cursor=page.next_cursor)
     assert ([item.id for item in rest.items], rest.next_cursor) == ([ids[0]], None)

@@ -14,7 +14,7 @@ from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.disk import disk_usage, prune
 from deputize.shared.runs.keys import BILLS, INDEX, LEASES, filed_key, keys_of, record_key
 from deputize.shared.runs.record import MODEL
-from deputize.shared.runs.record_lists import matches
+from deputize.shared.runs.record_lists import RecordLists, matches
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.shared.status_counts import StatusCounts
 from deputize.worker.core.emit import RunUpdate
@@ -46,7 +46,7 @@ async def listed(store: RunStore, limit: int = 500, **filters: Any) -> list[str]
     """The ids of all pages together."""
     wanted, cursor, ids = {"status": None, "session": None, "labels": {}} | filters, None, list[str]()
     while True:
-        page = await store.list(**wanted, limit=limit, cursor=cursor)
+        page = await RecordLists(store).list(**wanted, limit=limit, cursor=cursor)
         ids += [item.id for item in page.items]
         if (cursor := page.next_cursor) is None:
             return ids
@@ -141,7 +141,7 @@ async def test_a_page_neither_repeats_nor_misses_what_ends_meanwhile(store: RunS
         await end(store, pipe, id)
     seen, cursor, waiting = list[str](), None, ids[1::2]
     while True:
-        page = await store.list(status=None, session=None, labels={"a": "1"}, limit=2, cursor=cursor)
+        page = await RecordLists(store).list(status=None, session=None, labels={"a": "1"}, limit=2, cursor=cursor)
         seen += [item.id for item in page.items]
         if (cursor := page.next_cursor) is None:
             break
@@ -193,10 +193,10 @@ async def test_the_counts_are_those_of_the_records_that_exist(store: RunStore, p
     for id, status in zip(ids, [Status.SUCCEEDED, Status.SUCCEEDED, Status.FAILED, Status.CANCELLED], strict=False):
         await end(store, pipe, id, status)
     assert await store.claim(ids[4], "token", "worker-1", LEASE)
-    assert await store.counts() == StatusCounts(queued=1, running=1, succeeded=2, failed=1, cancelled=1)
+    assert await RecordLists(store).counts() == StatusCounts(queued=1, running=1, succeeded=2, failed=1, cancelled=1)
     await expire(store.redis, ids[0])
     await expire(store.redis, ids[2])
-    assert await store.counts() == StatusCounts(queued=1, running=1, succeeded=1, cancelled=1)
+    assert await RecordLists(store).counts() == StatusCounts(queued=1, running=1, succeeded=1, cancelled=1)
     assert await store.redis.zrange(filed_key("succeeded"), 0, -1) == [ids[1]]
 
 

@@ -12,6 +12,7 @@ from deputize.shared.facts import Verification
 from deputize.shared.ids import first_id, new_id
 from deputize.shared.runs.disk import prune
 from deputize.shared.runs.keys import LEASES, dependants_key, keys_of
+from deputize.shared.runs.record_lists import RecordLists
 from deputize.shared.runs.store import RunStore, pause_unfinished, resume
 from deputize.shared.runs.upstreams import settle
 from deputize.shared.status_counts import StatusCounts
@@ -179,7 +180,7 @@ async def test_a_paused_one_waits_until_it_is_resumed(store: RunStore, pipe: Pip
     waits, upstream = await started(store)
     await pause_unfinished(store.redis, "dlg_" + "z" * 26, temporary=True)
     await resume(store.redis, upstream.id)
-    assert (await store.counts()).to_dict() == StatusCounts(queued=2, paused=1).to_dict()
+    assert (await RecordLists(store).counts()).to_dict() == StatusCounts(queued=2, paused=1).to_dict()
     assert await look(store) == [upstream.id]
     again = await store.claim(upstream.id, "token", "worker-2", LEASE)
     assert again is not None

@@ -30,6 +30,7 @@ from deputize.shared.runs.keys import (
     record_key,
 )
 from deputize.shared.runs.record import Claim
+from deputize.shared.runs.record_lists import RecordLists
 from deputize.shared.runs.store import (
     CANCELLING,
     IDEMPOTENCY_SECONDS,
@@ -112,16 +113,16 @@ async def test_a_page_has_a_cursor_only_where_another_one_follows(store: RunStor
     request = DelegationRequest(task="do it")
     new = [(new_id(), request, request.limits) for _ in range(PAGE + 1)]
     await store.accept(new, SECONDS)
-    first = await store.list(status=None, session=None, labels={}, limit=PAGE, cursor=None)
+    first = await RecordLists(store).list(status=None, session=None, labels={}, limit=PAGE, cursor=None)
     assert (len(first.items), first.next_cursor) == (PAGE, first.items[-1].id)
-    last = await store.list(status=None, session=None, labels={}, limit=1, cursor=first.next_cursor)
+    last = await RecordLists(store).list(status=None, session=None, labels={}, limit=1, cursor=first.next_cursor)
     assert (len(last.items), last.next_cursor) == (1, None)
 
 
 async def test_listing_forgets_what_has_no_record_any_more(store: RunStore) -> None:
     gone, kept = await accepted(store), await accepted(store)
     await store.redis.delete(record_key(gone))
-    page = await store.list(status=None, session=None, labels={}, limit=10, cursor=None)
+    page = await RecordLists(store).list(status=None, session=None, labels={}, limit=10, cursor=None)
     assert [item.id for item in page.items] == [kept]
     assert await store.redis.zrange(INDEX, 0, -1) == [kept]
 

@@ -15,7 +15,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.keys import filed_key
-from deputize.shared.runs.record_lists import FILED_AT_A_TIME
+from deputize.shared.runs.record_lists import FILED_AT_A_TIME, RecordLists
 from deputize.shared.runs.store import RunStore
 
 
@@ -62,7 +62,7 @@ async def test_a_run_that_ends_while_it_is_looked_for_is_found_once() -> None:
         store, request = RunStore(redis, 60), DelegationRequest(task="t", session_id="s")
         ids = [(await store.accept([(new_id(), request, request.limits)], 60))[0].id for _ in range(2)]
         redis.ends = partial(store.cancel, ids[0])
-        page = await store.list(status=None, session="s", labels={}, limit=10, cursor=None)
+        page = await RecordLists(store).list(status=None, session="s", labels={}, limit=10, cursor=None)
         assert [(item.id, item.status) for item in page.items] == [(ids[1], "queued"), (ids[0], "cancelled")]
         redis.ends = partial(store.cancel, ids[1])
         assert (await cost_report(redis, "day", None)).total.delegations == 2
@@ -74,7 +74,9 @@ async def test_a_list_of_waiting_ones_leaves_out_one_that_ends_while_it_is_looke
         store, request = RunStore(redis, 60), DelegationRequest(task="t")
         id = (await store.accept([(new_id(), request, request.limits)], 60))[0].id
         redis.ends = partial(store.cancel, id)
-        assert (await store.list(status=Status.QUEUED, session=None, labels={}, limit=10, cursor=None)).items == []
+        assert (
+            await RecordLists(store).list(status=Status.QUEUED, session=None, labels={}, limit=10, cursor=None)
+        ).items == []
 
 
 class Noted(FakeAsyncRedis):
@@ -97,7 +99,9 @@ async def test_of_several_sets_the_smallest_is_read_until_enough_is_common_to_al
         small, large = filed_key("label:a:1"), filed_key("cancelled")
         await redis.zadd(small, dict.fromkeys([new_id() for _ in range(FILED_AT_A_TIME)], 0))
         await redis.zadd(large, dict.fromkeys([new_id() for _ in range(FILED_AT_A_TIME + 1)], 0))
-        page = await store.list(status=Status.CANCELLED, session=None, labels={"a": "1"}, limit=1, cursor=None)
+        page = await RecordLists(store).list(
+            status=Status.CANCELLED, session=None, labels={"a": "1"}, limit=1, cursor=None
+        )
         assert [item.id for item in page.items] == [id]
         assert {*redis.read} == {small}
         # Whose ids are in one of the sets only are neither read nor, having no record, forgotten.
