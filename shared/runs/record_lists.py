@@ -81,8 +81,10 @@ class RecordLists:
         found = Counter(status for status, _, _ in records if status and not Status(status).finished)
         found["paused"] = sum(status == Status.QUEUED and paused is not None for status, paused, _ in records)
         for status in (status for status in Status if status.finished):
-            await self._forget_expired(filed_key(status))
-            found[status.value] = await self._redis.zintercard(len(sets := sets_of(status, None, {}, owner)), sets)
+            all_of, *others = sets_of(status, None, {}, owner)
+            await self._forget_expired(all_of)
+            common = self._redis.zintercard(1 + len(others), [all_of, *others]) if others else self._redis.zcard(all_of)
+            found[status.value] = await common
         return StatusCounts(**found)
 
     async def _forget_expired(self, key: str) -> None:
