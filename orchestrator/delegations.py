@@ -254,24 +254,17 @@ class Delegations(Service):
         parent: str | None = None,
         for_review: bool = False,
     ) -> PageOf:
+        wanted: dict[str, Any] = {"session": session, "labels": labels or {}, "parent": parent}
+        wanted["owner"] = self.ownership.only
         if for_review:
-            return await self._for_review(status, limit, session=session, labels=labels or {}, parent=parent)
-        page = await self._lists.list(
-            status=status,
-            session=session,
-            labels=labels or {},
-            limit=limit,
-            cursor=cursor,
-            parent=parent,
-            owner=self.ownership.only,
-        )
+            return await self._for_review(status, limit, wanted)
+        page = await self._lists.list(status=status, limit=limit, cursor=cursor, **wanted)
         items = await permissions.with_pending(self.store.redis, page.items)
         return PageOf(items=items, next_cursor=page.next_cursor)
 
-    async def _for_review(self, status: Status | None, limit: int, **filters: Any) -> PageOf:
-        filters["owner"] = self.ownership.only
-        wanted = [each for each in REVIEWED if status in (None, each)]
-        pages = [await self._lists.list(status=each, limit=MOST, cursor=None, **filters) for each in wanted]
+    async def _for_review(self, status: Status | None, limit: int, wanted: Mapping[str, Any]) -> PageOf:
+        ended = [each for each in REVIEWED if status in (None, each)]
+        pages = [await self._lists.list(status=each, limit=MOST, cursor=None, **wanted) for each in ended]
         found = in_order_of_review(each for page in pages for each in page.items)[:limit]
         return PageOf(items=[each for each, _ in found], reasons=[reason for _, reason in found])
 
