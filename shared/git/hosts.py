@@ -39,7 +39,7 @@ def api_hosts(settings: Settings) -> list[str]:
 
 
 def no_api(settings: Settings) -> str:
-    """Returns why there is no pull request at a host that is none of ``api_hosts``, and what changes that."""
+    """Returns why no pull request can be made at a host outside of ``api_hosts``, and the remedy."""
     hosts = ", ".join(api_hosts(settings))
     named = "DEPUTIZE_GITHUB_API_URL, DEPUTIZE_GITLAB_API_URL and DEPUTIZE_GITEA_API_URL"
     return f"pull requests can be made at {hosts} only; see {named}"

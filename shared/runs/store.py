@@ -137,8 +137,8 @@ class RunStore:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
         ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized, among
-        those of ``owner``. They belong to it, or to their parent's; for a ``confined`` owner there are no parents of
-        others. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises ``KeyReused``
+        those of ``owner``. They belong to it, or to their parent's; a ``confined`` owner's have no parent of another
+        owner. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises ``KeyReused``
         for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs.
         """
         described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace, owner=owner)
