@@ -60,6 +60,8 @@ _SERVED = " ".join(
 )
 UPLOAD_PACK, RECEIVE_PACK = (f"git {_SERVED} {name}" for name in ("upload-pack", "receive-pack"))
 """How the other side of a local repository is started: its configuration is a stranger's, and so are its hooks."""
+PUSH = ("push", "--porcelain", "--no-verify", "--no-signed", f"--receive-pack={RECEIVE_PACK}")
+"""The command that pushes what this project made, up to its remote."""
 _OF_USER = ("HOME", "XDG_CONFIG_HOME", *_NO_CONFIGURATION)
 """The variables that lead to the user's own configuration."""
 

@@ -27,11 +27,11 @@ from ..settings import Settings
 from ..text import clip, visible
 from ..wording import put_back
 from .clones import Clone, Wanted, clone_of
-from .command import RECEIVE_PACK, UPLOAD_PACK
+from .command import PUSH, UPLOAD_PACK
 from .evidence import MAX_BODY, RunNotes, evidence_of, executed_by_hosts
 from .hosted import run_by_hosts
 from .hosts import pull_request
-from .own import OwnRepository, Patience
+from .own import OwnRepository, Patience, written_by
 from .remote import Remote, remote_of
 from .signing import made_commit
 
@@ -200,11 +200,8 @@ class Delivery:
             raise RepositoryFailed("delivery_patch", why)
         if not changed:
             return None
-        name, _, address = settings.git_author.rstrip(">").rpartition(" <")
         moment = int(moment_of(self.id))
-        who = {"NAME": name, "EMAIL": address, "DATE": f"@{moment} +0000"}
-        variables = {f"GIT_{role}_{field}": text for role in ("AUTHOR", "COMMITTER") for field, text in who.items()}
-        committing = replace(own, variables={**own.variables, **variables})
+        committing = replace(own, variables={**own.variables, **written_by(settings.git_author, moment)})
         return made_commit(committing, settings, moment, tree, "-p", self.base, message=self._with_trailer(own))
 
     def _with_trailer(self, own: OwnRepository) -> bytes:
@@ -237,9 +234,8 @@ class Delivery:
     def _push(self, own: OwnRepository, remote: Remote, commit: str) -> None:
         """Pushes the branch where there is none yet; what is in doubt is settled by asking the remote."""
         name = f"refs/heads/{self.branch}"
-        options = "--porcelain", "--no-verify", "--no-signed", f"--receive-pack={RECEIVE_PACK}"
         try:
-            own.run("push", *options, f"--force-with-lease={name}:", remote.address, f"{commit}:{name}")
+            own.run(*PUSH, f"--force-with-lease={name}:", remote.address, f"{commit}:{name}")
         except RepositoryFailed as failure:
             asked = f"--upload-pack={UPLOAD_PACK}", remote.address, name
             with closing(own.records("ls-remote", *asked, end=b"\n")) as listed:

@@ -7,12 +7,11 @@ from tempfile import TemporaryDirectory
 
 from ..ids import moment_of
 from ..settings import Settings
-from .command import RECEIVE_PACK
-from .own import OwnRepository, Patience
+from .command import PUSH
+from .own import OwnRepository, Patience, written_by
 from .remote import remote_of
 
 REF = "refs/notes/deputize"
-_OPTIONS = "--porcelain", "--no-verify", "--no-signed", f"--receive-pack={RECEIVE_PACK}"
 
 
 def attach_note(settings: Settings, url: str, commit: str, id: str, note: bytes, patience: Patience) -> None:
@@ -24,13 +23,11 @@ def attach_note(settings: Settings, url: str, commit: str, id: str, note: bytes,
     """
     remote = remote_of(url, settings)
     patience.url = remote.url
-    name, _, address = settings.git_author.rstrip(">").rpartition(" <")
-    who = {"NAME": name, "EMAIL": address, "DATE": f"@{int(moment_of(id))} +0000"}
-    variables = {f"GIT_{role}_{field}": text for role in ("AUTHOR", "COMMITTER") for field, text in who.items()}
+    variables = {**remote.variables, **written_by(settings.git_author, int(moment_of(id)))}
     with TemporaryDirectory(prefix="deputize-note.") as folder:
-        own = OwnRepository(Path(folder) / "objects.git", patience, {**remote.variables, **variables})
+        own = OwnRepository(Path(folder) / "objects.git", patience, variables)
         own.make()
         blob = own.run("hash-object", "-w", "--stdin", input=note).decode().strip()
         tree = own.run("mktree", input=f"100644 blob {blob}\t{commit}\n".encode()).decode().strip()
         made = own.run("commit-tree", tree, input=f"Proof of {id}\n".encode()).decode().strip()
-        own.run("push", *_OPTIONS, remote.address, f"+{made}:{REF}/{id}")
+        own.run(*PUSH, remote.address, f"+{made}:{REF}/{id}")

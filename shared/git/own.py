@@ -286,3 +286,10 @@ def failure_of(command: str, url: str, error: str) -> RepositoryFailed:
     unknown: RepositoryKind = "repository_unreachable" if may_pass else "repository_never"
     other: RepositoryKind = "delivery_patch" if command == "apply" else unknown
     return RepositoryFailed(other, f"{url}: git {command} failed: {words or 'it wrote no reason'}{server}")
+
+
+def written_by(author: str, moment: int) -> dict[str, str]:
+    """Returns the variables of git for commits of an author (`NAME <ADDRESS>`) at that second."""
+    name, _, address = author.rstrip(">").rpartition(" <")
+    who = {"NAME": name, "EMAIL": address, "DATE": f"@{moment} +0000"}
+    return {f"GIT_{role}_{field}": text for role in ("AUTHOR", "COMMITTER") for field, text in who.items()}
