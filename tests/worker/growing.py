@@ -300,7 +300,7 @@ _GROUND = "remove_grounds Grounds.__init__ Grounds.folder Grounds.make write con
 
 _OF_OPERATORS = """
     shared/git/command.py:command_line shared/git/credentials.py:Credential.covers shared/git/credentials.py:host_of
-    shared/git/own.py:Patience.wait worker/mcp/streams.py:guarded
+    shared/git/own.py:Patience.wait shared/git/own.py:written_by worker/mcp/streams.py:guarded
     worker/sandbox/buffers.py:BoundedBuffer.__init__
 """
 _OF_PROGRAMS = """
