@@ -183,6 +183,7 @@ async def test_results_for_a_review_are_in_the_services_order_with_their_reasons
         await page.get_by_label("Filter by text").fill("code")
         await expect(rows).to_have_text(["code large", "code denied"])
         await page.locator(".row-link", has_text="code large").click()
+        await expect(page.get_by_role("heading", name="code large")).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(rows.first).to_be_visible()
         await page.locator("#filters").get_by_role("link", name="All 5").click()
