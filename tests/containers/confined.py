@@ -130,17 +130,14 @@ def _build(container: Container, root: Path) -> None:
             (root / name).symlink_to(path.readlink())
     _build_etc(root / "etc", container)
     _build_dev(root / "dev")
-    for each in container.image:
-        _bind(root, each)
     _mount("proc", _made(root / "proc"), _NOSUID | _NODEV | _NOEXEC)
     _mount("sysfs", _made(root / "sys"), _RDONLY | _NOSUID | _NODEV | _NOEXEC)
     if not container.shows_proc:
         _hide(root / "proc")
     _made(root / "tmp").chmod(0o1777)
-    for target in container.tmpfs:
-        _mount("tmpfs", _made(root / target.lstrip("/")), _NOSUID | _NODEV | _NOEXEC, "mode=1777")
-    for each in container.mounts:
-        _bind(root, each)
+    tmpfs = [Mount("", target) for target in container.tmpfs]
+    for each in sorted([*container.image, *tmpfs, *container.mounts], key=lambda each: each.target.count("/")):
+        _bind(root, each)  # the outer ones first, as an engine does: else they hide what is mounted inside them
     _made(root / container.cwd.lstrip("/"))
     if container.read_only:
         _mount("none", root, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
@@ -185,7 +182,11 @@ def _hide(proc: Path) -> None:
 
 
 def _bind(root: Path, each: Mount) -> None:
+    """Mounts the source, or a new file system in memory where there is none."""
     source, target = Path(each.source), root / each.target.lstrip("/")
+    if not each.source:
+        _mount("tmpfs", _made(target), _NOSUID | _NODEV | _NOEXEC, "mode=1777")
+        return
     if source.is_dir():
         _made(target)
     else:
