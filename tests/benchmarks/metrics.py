@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from pydantic_core import to_json
@@ -146,15 +147,16 @@ def _writes(claim: Claim, at: int, *, counts: bool) -> Iterator[RunUpdate]:
     """What a turn writes; each event in a write of its own."""
     seq, name = claim.seq + at * (OTHERS + 1), "spent" if counts else "sum"
     before, after = (Usage(input_tokens=1000 * each, output_tokens=each, cost_usd=each / 100) for each in (at, at + 1))
-    yield RunUpdate(fields={"progress": before.to_json()}, after=seq)
+    numbers = count(at * (OTHERS + 3) + 1)
+    yield RunUpdate(next(numbers), fields={"progress": before.to_json()})
     of_reply = Counter({**FIRST_TOKEN.observed(0.3, MODEL), **counted(REPLIED)})
     of_step = Counter(TOOL.observed(0.02, "read_file", "completed"))
     found = (Counter[str](), of_reply, Counter[str](), of_step) if counts else (Counter[str](),) * (OTHERS + 1)
     for number, amounts in enumerate(found, seq + 1):
         event = Envelope(delegation_id=claim.id, seq=number, at=now(), attempt=1, event=REPLIED).to_json()
         fields = {name: after.to_json()} if number == seq + 2 else {}
-        yield RunUpdate(events=[(number, event)], after=number - 1, counts=amounts, fields=fields, model=MODEL)
-    yield RunUpdate(fields={"progress": after.to_json()}, after=seq + OTHERS + 1)
+        yield RunUpdate(next(numbers), events=[(number, event)], counts=amounts, fields=fields, model=MODEL)
+    yield RunUpdate(next(numbers), fields={"progress": after.to_json()})
 
 
 async def _cpu(redis: Any) -> float:

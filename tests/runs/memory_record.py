@@ -16,7 +16,7 @@ class MemoryRecord:
 
     def __init__(self) -> None:
         self.fence = self.finisher = ""
-        self.attempt = self.seq = 0
+        self.attempt = self.seq = self.written = 0
         self.events: list[str] = []
         self.history: list[str] = []
         self.ledger: dict[str, str] = {}
@@ -26,7 +26,7 @@ class MemoryRecord:
     def claim(self, request: DelegationRequest) -> Claim:
         """Begins an attempt with what earlier ones have left: from now on, these write nothing."""
         self.attempt += 1
-        self.fence = f"{self.attempt}:memory"
+        self.fence, self.written = f"{self.attempt}:memory", 0
         history, checkpoint = (
             [entry.encode() for entry in self.history],
             json.loads(self.fields.get("checkpoint", "{}")),
@@ -49,13 +49,14 @@ class MemoryRecord:
         ends = update.retention > 0 or update.retry_ms is not None
         if fence != self.fence:
             return "written" if ends and fence == self.finisher else "fenced"
-        if update.after > self.seq or (update.history and len(self.history) < update.before):
+        if update.number <= self.written:
+            return "written"
+        if update.number > self.written + 1:
             return "fenced"
-        for seq, event in update.events:
-            if seq > self.seq:
-                self.events.append(event)
-                self.seq = seq
-        self.history += update.history[len(self.history) - update.before :]
+        self.written = update.number
+        for self.seq, event in update.events:
+            self.events.append(event)
+        self.history += update.history
         for call, state in update.ledger.items():
             self.ledger = {**self.ledger, call: state} if call else {}
         self.fields |= update.fields

@@ -25,15 +25,14 @@ from ...shared.wire import now
 
 @dataclass(slots=True)
 class RunUpdate:
-    """One write, collected step by step; before it, ``after`` is the last event, ``before`` the history's length.
+    """One write, collected step by step. ``number`` counts those of an attempt.
 
     A run makes one for every write, and a factory such as ``dict[str, str]`` takes six times as long as ``dict``.
     """
 
+    number: int = 1
     events: list[tuple[int, str]] = field(default_factory=list)
     stored: dict[int, str] = field(default_factory=dict)  # how an event is stored, if not as it is
-    after: int = 0
-    before: int = 0
     history: list[str] = field(default_factory=list)
     ledger: dict[str, str] = field(default_factory=dict)
     """Ledger entries by call id, in order; the call id "" clears the ledger."""
@@ -102,7 +101,7 @@ class Emitter:
         self.stored = sum(map(len, claim.history))  # bytes in the record's store, about
         self._counts = Counter[str]()
         self._seq = claim.seq
-        self._update = RunUpdate(after=claim.seq, before=len(claim.history), path=" ".join(claim.path))
+        self._update = RunUpdate(path=" ".join(claim.path))
         self._references: dict[str, str] = {}  # what stands for long texts of the turn's events
         self._queued = False
         self._last: asyncio.Future[Any] | None = None
@@ -275,8 +274,7 @@ class Emitter:
 
     def _seal(self) -> None:
         """Lets further changes be another write."""
-        before = self._update.before + len(self._update.history)
-        self._update = RunUpdate(after=self._seq, before=before, path=self._update.path)
+        self._update = RunUpdate(self._update.number + self._queued, path=self._update.path)
         self._queued = False
 
     def _referred(self, entry: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -95,6 +96,7 @@ class RealDesk:
         self._fleet = fleet
         self._claims: dict[str, Claim] = {}
         self._seqs: dict[str, int] = {}
+        self._writes = Counter[str]()
 
     async def happen(self, id: str, *events: AnyEvent) -> None:
         claim = await self._claim(id)
@@ -147,6 +149,7 @@ class RealDesk:
         return seq, envelope.to_json()
 
     async def _write(self, claim: Claim, update: RunUpdate) -> None:
+        update.number = self._writes[claim.id] = self._writes[claim.id] + 1
         answer = self._pipe.script(RECORD, *script_call(update, claim.id, claim.fence))
         self._pipe.flush()
         assert await answer == "written"

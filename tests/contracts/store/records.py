@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from deputize.shared.connection import Pipe
@@ -45,8 +46,9 @@ def ending(claim: Claim, seq: int, **fields: Any) -> RunUpdate:
     return RunUpdate(events=[(seq, event.to_json())], fields=fields, retention=60, notifications=notifications)
 
 
-async def write(pipe: Pipe, claim: Claim, writing: RunUpdate) -> bool:
-    """Returns whether it was written, and not fenced off."""
+async def write(pipe: Pipe, claim: Claim, writing: RunUpdate, number: int = 1) -> bool:
+    """Returns whether it was written, and not fenced off. ``number`` is that of the write in its attempt."""
+    writing = replace(writing, number=number)
     answer = await pipe.script(RECORD, *script_call(writing, claim.id, claim.fence))
     assert answer in ("written", "fenced") or answer.isdecimal()
     return answer != "fenced"

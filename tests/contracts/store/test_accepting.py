@@ -59,7 +59,7 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
     await store.redis.hset(webhooks_key(done.id), "2", "{}")
     await send(store.redis, done.id, Message.new("hello", MessageMode.STEER), 60)
     await accepted(store, parent_id=done.id)
-    await write(pipe, done, ending(done, 2))
+    await write(pipe, done, ending(done, 2), 2)
     kept_keys = {*keys_of(done.id)} - {dependants_key(done.id)}  # which goes with the end
     assert await store.redis.exists(*keys_of(done.id)) == len(kept_keys)
     async with bus.listen(PRUNE) as asked:

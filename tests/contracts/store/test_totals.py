@@ -52,7 +52,7 @@ async def test_a_write_that_is_sent_twice_is_counted_once(store: RunStore, pipe:
     claim = await claimed(store)
     for seq in (2, 3):
         writing = RunUpdate(events=[turn(claim, seq)], counts=COUNTS)
-        assert [await write(pipe, claim, writing) for _ in range(2)] == [1, 1]
+        assert [await write(pipe, claim, writing, seq - 1) for _ in range(2)] == [1, 1]
     assert await totals(store) == {(TURNS,): 2}
 
 
@@ -68,8 +68,8 @@ async def test_what_is_spent_is_counted_as_it_grows_also_from_one_attempt_to_the
 ) -> None:
     claim = await claimed(store)
     steps = (spent(0.1, inputTokens=10), spent(0.1, inputTokens=10), spent(0.3, inputTokens=10, cacheReadTokens=7))
-    for fields in steps:
-        assert [await write(pipe, claim, RunUpdate(fields=fields, model="m")) for _ in range(2)] == [1, 1]
+    for number, fields in enumerate(steps, 1):
+        assert [await write(pipe, claim, RunUpdate(fields=fields, model="m"), number) for _ in range(2)] == [1, 1]
     await store.redis.zadd(LEASES, {claim.id: 1})
     assert len(await store.reap(30)) == 1
     again = await store.claim(claim.id, "token", "worker-2", 10)
@@ -83,6 +83,16 @@ async def test_what_is_spent_is_counted_as_it_grows_also_from_one_attempt_to_the
         (COST, "m"): 300_000,
         (LOST,): 1,
     }
+
+
+async def test_writes_that_are_sent_again_together_count_nothing_twice(store: RunStore, pipe: Pipe) -> None:
+    """As after a connection that ended before the answers to all of them."""
+    claim = await claimed(store)
+    updates = [RunUpdate(number, fields=spent(inputTokens=10 * number), model="m") for number in (1, 2)]
+    for again in (updates, updates[:1], updates):
+        assert [await write(pipe, claim, update, update.number) for update in again] == [1] * len(again)
+        assert await store.redis.hget(record_key(claim.id), SPENT) == spent(inputTokens=20)[SPENT]
+    assert await totals(store) == {(TOKENS, "m", "input"): 20}
 
 
 async def test_where_the_price_is_not_known_no_money_is_counted(store: RunStore, pipe: Pipe) -> None:

@@ -160,7 +160,7 @@ async def test_what_the_receiver_does_not_want_any_more_is_not_sent(store: RunSt
     first = RunUpdate(events=[turn(claim, 2)], notifications=ending(claim, 2).notifications)
     await write(pipe, claim, first)
     await settled(store, (await taken(store))[0], "failed", gone=True)
-    await write(pipe, claim, ending(claim, 3))
+    await write(pipe, claim, ending(claim, 3), 2)
     assert await taken(store) == []
     found = await notifications(store.redis, claim.id)
     assert [(each.state, each.tries, each.error) for each in found] == [

@@ -29,7 +29,7 @@ async def note(events: AsyncIterator[Envelope], seen: list[int | None]) -> None:
 @pytest.mark.requirement("P-13")
 async def test_a_write_that_is_sent_twice_is_kept_once(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
-    writing = RunUpdate(events=[turn(claim, 2), turn(claim, 3)], before=0, history=['{"role":"user"}'])
+    writing = RunUpdate(events=[turn(claim, 2), turn(claim, 3)], history=['{"role":"user"}'])
     assert [await write(pipe, claim, writing) for _ in range(2)] == [1, 1]
     assert [event.seq for event in await store.events(claim.id)] == [1, 2, 3]
     assert await store.redis.llen(f"deputize:run:{{{claim.id}}}:history") == 1
@@ -46,7 +46,7 @@ async def test_a_worker_that_lost_its_fence_writes_nothing(store: RunStore, pipe
 async def test_the_last_write_ends_the_run_and_lets_every_key_expire(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
     await write(pipe, claim, RunUpdate(history=['{"role":"user"}']))
-    assert await write(pipe, claim, ending(claim, 2)) == 1
+    assert await write(pipe, claim, ending(claim, 2), 2) == 1
     keys = [key async for key in store.redis.scan_iter("deputize:run:*")]
     assert len(keys) == 3
     assert all([0 < await store.redis.ttl(key) <= 60 for key in keys])
@@ -96,8 +96,8 @@ async def test_a_late_follower_gets_every_event_once_and_in_order(store: RunStor
     watching = asyncio.create_task(note(follow(bus, store, claim.id, after=2), seen))
     await until(lambda: seen == [3, 4, 5])
     for seq in range(6, 9):
-        await write(pipe, claim, RunUpdate(events=[turn(claim, seq)]))
-    await write(pipe, claim, ending(claim, 9))
+        await write(pipe, claim, RunUpdate(events=[turn(claim, seq)]), seq - 4)
+    await write(pipe, claim, ending(claim, 9), 5)
     await asyncio.wait_for(watching, 30)
     assert seen == [3, 4, 5, 6, 7, 8, 9]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -407,8 +408,8 @@ async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_its_
     store: RunStore, clients: list[Any]
 ) -> None:
     claim = await claimed(store)
-    begun = RunUpdate(history=["{}"], ledger={"call_1_1": "{}"}, fields={"tools": "[]", "lost": "1"})
-    again = RunUpdate(events=[(2, "{}")], fields={"checkpoint": "{}"}, retry_ms=5_000_000)
+    begun = RunUpdate(1, history=["{}"], ledger={"call_1_1": "{}"}, fields={"tools": "[]", "lost": "1"})
+    again = RunUpdate(2, events=[(2, "{}")], fields={"checkpoint": "{}"}, retry_ms=5_000_000)
     async with Pipe(clients[1], WRITING) as pipe:
         assert await pipe.script(RECORD, *script_call(begun, claim.id, claim.fence)) == "written"
         for _ in range(2):  # its answer was lost
@@ -424,6 +425,7 @@ async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_its_
     assert (next_try.past.retries, next_try.is_first, next_try.history, next_try.kept) == (1, True, [], {})
     await store.cancel(claim.id)
     async with Pipe(clients[2], WRITING) as pipe:
+        again = replace(again, number=1, events=[(3, "{}")])
         assert await pipe.script(RECORD, *script_call(again, claim.id, next_try.fence)) == "written"
     assert await store.redis.zscore(LEASES, claim.id) == 0, "a cancelled one does not wait for its next try"
 

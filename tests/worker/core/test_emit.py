@@ -294,7 +294,7 @@ def withheld() -> Iterator[Held]:
 
 
 @pytest.mark.requirement("P-13")
-async def test_a_write_reports_the_positions_of_its_messages_and_nothing_of_an_earlier_one(withheld: Held) -> None:
+async def test_a_write_has_its_number_and_nothing_of_an_earlier_one(withheld: Held) -> None:
     pipe, emitter, _ = withheld
     for entry in (b'"one"', b'"two"'):
         emitter.store_message(entry)
@@ -306,9 +306,8 @@ async def test_a_write_reports_the_positions_of_its_messages_and_nothing_of_an_e
     expected = [
         script_call(
             RunUpdate(
+                number,
                 events=[(seq, event)],
-                after=seq - 1,
-                before=before,
                 history=[entry],
                 ledger={"call": "state"},
                 fields={entry: "value"},
@@ -316,7 +315,7 @@ async def test_a_write_reports_the_positions_of_its_messages_and_nothing_of_an_e
             "a",
             "2:token",
         )
-        for (seq, event), before, entry in zip(events, (1, 2), ('"one"', '"two"'), strict=True)
+        for (seq, event), number, entry in zip(events, (1, 2), ('"one"', '"two"'), strict=True)
     ]
     assert pipe.written == expected
     assert [(seq, json.loads(event)["attempt"]) for seq, event in events] == [(2, 2), (3, 2)]
@@ -344,8 +343,8 @@ async def test_what_follows_joins_a_write_until_that_is_sent(withheld: Held) -> 
     emitter.store_message(b'"two"')
     pipe.send()
     of_first, of_second = [arguments for _, arguments, _ in pipe.written]
-    assert [of_first[name] for name in ("events", "before", "history", "fields")] == [1, 1, 1, 1]
-    assert [of_second[name] for name in ("events", "before", "history", "fields")] == [1, 2, 1, 0]
+    assert [of_first[name] for name in ("number", "events", "history", "fields")] == [1, 1, 1, 1]
+    assert [of_second[name] for name in ("number", "events", "history", "fields")] == [2, 1, 1, 0]
 
 
 async def test_what_follows_live_text_is_no_part_of_the_write_before_it(withheld: Held) -> None:
