@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from redis.exceptions import RedisError
 
 from ..shared import bus, traceparent
+from ..shared.compound_requests import MergeRequest
 from ..shared.connection import REDIS_DOWN, connect
 from ..shared.delegation import Delegation, Status, ToolAgentStep
 from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
@@ -25,7 +26,7 @@ from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.proof.file import Proof
 from ..shared.queue import Ticket
-from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits, MergeRequest
+from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
 from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
 from ..shared.runs.cost import CostReport, check_group, cost_report

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import Field
 
+from ..shared.compound_requests import MergeRequest
 from ..shared.delegation import Delegation, Status, ToolAgentResult, ToolAgentStep
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
@@ -19,7 +20,7 @@ from ..shared.fleet import ToolCard, WorkerCard
 from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.proof.file import Proof
-from ..shared.request import DelegationRequest, Deliver, Limits, MergeRequest
+from ..shared.request import DelegationRequest, Deliver, Limits
 from ..shared.runs.cost import CostReport
 from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import Webhook

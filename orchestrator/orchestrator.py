@@ -15,6 +15,7 @@ from anyio import move_on_after
 
 from ..shared import traceparent
 from ..shared.checks import VerifyItem
+from ..shared.compound_requests import MergeRequest
 from ..shared.delegation import Data, Delegation, Status, ToolAgentResult
 from ..shared.errors import Conflict, DeputizeError, Invalid, KeyReused, Misconfigured
 from ..shared.events import Envelope, RunFinished
@@ -26,7 +27,6 @@ from ..shared.request import (
     DelegationRequest,
     Deliver,
     Limits,
-    MergeRequest,
 )
 from ..shared.settings import Settings
 from .apply import ApplyOptions, directory_here, take_over

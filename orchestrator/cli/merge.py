@@ -50,7 +50,7 @@ async def merge(
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
-    from ...shared.request import MergeRequest
+    from ...shared.compound_requests import MergeRequest
 
     settings, fields = load_settings(), given_fields(given)
     seconds = fields.pop("limits", {}).get("timeoutSeconds")

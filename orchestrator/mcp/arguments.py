@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, WithJsonSchema
 
+from ...shared.compound_requests import Batch
 from ...shared.delegation import Status
 from ...shared.errors import Invalid
 from ...shared.ids import ID
 from ...shared.permission import ALIASES, PermissionOutcome, PermissionReply
-from ...shared.request import MAX_ENTRIES, MAX_NAME, Batch, DelegationRequest
+from ...shared.request import MAX_ENTRIES, MAX_NAME, DelegationRequest
 from ...shared.runs.permissions import delegation_of
 from ...shared.wire import LONGEST_SHOWN, Request, explain
 

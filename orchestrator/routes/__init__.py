@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from ...shared.compound_requests import Batch, MergeRequest
 from ...shared.message import MessageRequest
 from ...shared.permission import PermissionReply
-from ...shared.request import Batch, DelegationRequest, MergeRequest
+from ...shared.request import DelegationRequest
 from ...shared.webhooks import Webhook
 from . import delegations, handlers, operators, runs
 

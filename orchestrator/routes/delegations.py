@@ -11,6 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_v
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
+from ...shared.compound_requests import Batch, MergeRequest
 from ...shared.delegation import Delegation, Status
 from ...shared.errors import Conflict, Invalid, TooLarge
 from ...shared.ids import ID
@@ -20,11 +21,9 @@ from ...shared.request import (
     MAX_ENTRIES,
     MAX_NAME,
     MAX_REQUEST_BYTES,
-    Batch,
     DelegationRequest,
     Deliver,
     Limits,
-    MergeRequest,
 )
 from ...shared.runs.disk import Pruned
 from ...shared.text import count

@@ -22,6 +22,7 @@ from deputize.orchestrator.request_checks import check_upload
 from deputize.orchestrator.review_order import in_order_of_review
 from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
+from deputize.shared.compound_requests import MergeRequest
 from deputize.shared.delegation import (
     Delegation,
     FinalStatus,
@@ -38,7 +39,7 @@ from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
 from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessage
 from deputize.shared.proof.file import Proof
-from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits, MergeRequest
+from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.messages import received

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.request import MergeRequest
+from deputize.shared.compound_requests import MergeRequest
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet
 from tests.waiting import until

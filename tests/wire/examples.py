@@ -17,6 +17,7 @@ from deputize.orchestrator.routes.runs import NotificationItems, PermissionItems
 from deputize.orchestrator.uploads import Upload
 from deputize.orchestrator.workspace_files import FileList, WorkspaceFile
 from deputize.shared.checks import CommandCheck
+from deputize.shared.compound_requests import Batch, MergeRequest
 from deputize.shared.delegation import (
     Artifact,
     Delegation,
@@ -35,7 +36,7 @@ from deputize.shared.fleet import ToolCard, WorkerCard
 from deputize.shared.message import MessageMode, MessageRequest, SentMessage
 from deputize.shared.permission import EditDetails, PermissionOutcome, PermissionReply, PermissionRequest
 from deputize.shared.proof.file import Proof
-from deputize.shared.request import Batch, DelegationRequest, Deliver, DirectoryWorkspace, Limits, MergeRequest
+from deputize.shared.request import DelegationRequest, Deliver, DirectoryWorkspace, Limits
 from deputize.shared.runs.cost import Cost, CostReport
 from deputize.shared.runs.disk import DiskUsage, Pruned
 from deputize.shared.runs.notification import Notification

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from deputize.orchestrator.delegations import open_service
+from deputize.shared.compound_requests import MergeRequest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.events import CheckCompleted, ProgressMade, RunStarted
-from deputize.shared.request import DelegationRequest, MergeRequest
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import record_key
 from deputize.worker.task import carry_out
 from tests.network.git_server import git, git_server, make_repository

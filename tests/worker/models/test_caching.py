@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.compound_requests import Batch
 from deputize.shared.delegation import Usage
-from deputize.shared.request import Batch, DelegationRequest
+from deputize.shared.request import DelegationRequest
 from deputize.worker.core.conversation import Conversation
 from deputize.worker.core.prompt import continued_task, first_message
 from deputize.worker.models.base import Call, Prompt, Reply, ToolSpec
