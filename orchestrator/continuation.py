@@ -35,7 +35,15 @@ def continued_request(
         raise Invalid.at("/text", "the text is blank; describe the work in words")
     asked = {"task": text, "context": "", "expected_outcome": "", "continues": earlier.id}
     asked |= {"retry_of": None, "from_turn": None, "after": []}
-    return _standalone(earlier.request, idempotency_key, asked | ({"limits": limits} if limits else {}))
+    return _standalone(_of_conversation(earlier), idempotency_key, asked | ({"limits": limits} if limits else {}))
+
+
+def _of_conversation(earlier: Delegation) -> DelegationRequest:
+    """Returns the request of the conversation that a delegation left: of several attempts that of the taken one."""
+    facts = earlier.result.tournament if earlier.result else None
+    taken = {each.id: each for each in facts.attempts}.get(facts.taken or "") if facts else None
+    own = {"model": taken.model, "effort": taken.effort} if taken else {}
+    return earlier.request.model_copy(update={"attempts": None, **own})
 
 
 def repeated_request(
@@ -43,7 +51,8 @@ def repeated_request(
 ) -> DelegationRequest:
     """Returns the request to do a task again, or from a turn on. Raises Conflict while it is not finished."""
     _check_finished(earlier, "retried")
-    return _standalone(earlier.request, idempotency_key, {"retry_of": earlier.id, "from_turn": from_turn})
+    request = _of_conversation(earlier) if from_turn else earlier.request
+    return _standalone(request, idempotency_key, {"retry_of": earlier.id, "from_turn": from_turn})
 
 
 async def check_continued(store: RunStore, request: DelegationRequest, settings: Settings) -> None:
@@ -56,12 +65,14 @@ async def check_continued(store: RunStore, request: DelegationRequest, settings:
     earlier = await store.get(request.builds_on)
     _check_finished(earlier, "retried" if request.from_turn else "continued")
     for name in (*_OF_CONVERSATION, *(_OF_TASK if request.from_turn else ())):
-        if getattr(request, name) != getattr(earlier.request, name):
+        if getattr(request, name) != getattr(_of_conversation(earlier), name):
             pointer = f"/{DelegationRequest.model_fields[name].alias}"
             detail = f"differs from that of {earlier.id}, whose conversation only the same one can continue"
             raise Invalid.of([{"pointer": pointer, "detail": detail}])
     if not (await store.conversation(earlier.id))[0]:
         raise Conflict(nothing_to_continue(earlier.id))
+    if request.from_turn and earlier.request.attempts:
+        raise Conflict(f"{earlier.id} has no turns of its own, as it took the best of several attempts; retry that one")
     if request.from_turn:
         await files_before(store.redis, earlier, request.from_turn)
     if settings.local and not (settings.workspaces / earlier.id).exists():

@@ -17,11 +17,12 @@ from redis.exceptions import RedisError
 from ..shared import bus, traceparent
 from ..shared.compound_requests import MergeRequest
 from ..shared.connection import REDIS_DOWN, connect
-from ..shared.delegation import Delegation, Status, ToolAgentStep
+from ..shared.delegation import Delegation, Status
 from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
 from ..shared.events import Envelope, StepCompleted
 from ..shared.fleet import Fleet, ToolCard, WorkerCard
 from ..shared.ids import new_id
+from ..shared.kept_step import ToolAgentStep
 from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.proof.file import Proof

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pydantic import Field
 
 from ..shared.compound_requests import MergeRequest
-from ..shared.delegation import Delegation, Status, ToolAgentResult, ToolAgentStep
+from ..shared.delegation import Delegation, Status, ToolAgentResult
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
 from ..shared.facts import MergeConflict
 from ..shared.fleet import ToolCard, WorkerCard
+from ..shared.kept_step import ToolAgentStep
 from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.proof.file import Proof

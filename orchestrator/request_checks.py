@@ -14,8 +14,15 @@ from ..shared.checks import CommandCheck
 from ..shared.errors import Invalid, Refused
 from ..shared.fleet import MCP, Fleet, ToolCard
 from ..shared.patch_format import parse_patch
-from ..shared.request import ArchiveWorkspace, DelegationRequest, DirectoryWorkspace
-from ..shared.request_rules import check_sizes, foreign_script, misspelt_model, no_effort, unknown_agent
+from ..shared.request import ArchiveWorkspace, Attempts, DelegationRequest, DirectoryWorkspace
+from ..shared.request_rules import (
+    check_sizes,
+    foreign_script,
+    misspelt_model,
+    no_effort,
+    request_of_attempt,
+    unknown_agent,
+)
 from ..shared.runs import permissions
 from ..shared.runs.cost import fields_of_records
 from ..shared.runs.record import OWNER, not_found
@@ -105,10 +112,10 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         why = f"nothing is {request.require} without a check in `verify`; add one, or leave it out"
         raise Invalid.at("/require", why)
     _check_commands(request, settings)
-    if reason := foreign_script(request.model, settings) or misspelt_model(request.model, settings):
-        raise Invalid.at("/model", reason)
-    if reason := no_effort(request, settings):
-        raise Invalid.at("/effort", reason)
+    if request.attempts:
+        _check_attempts(request, request.attempts, settings)
+    else:
+        _check_model(request, settings, "/model", "/effort")
     if isinstance(request.workspace, DirectoryWorkspace) and not request.merges:
         _check_directory(Path(request.workspace.path), settings)
     if isinstance(request.workspace, ArchiveWorkspace) and not (request.builds_on or request.merges):  # has files
@@ -116,6 +123,25 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
     check_git(request, settings)
     if request.webhook and (reason := settings.webhook.refusal(request.webhook)):
         raise Invalid.of([{"pointer": "/webhook", "detail": reason}])
+
+
+def _check_attempts(request: DelegationRequest, asked: Attempts, settings: Settings) -> None:
+    """Raises Invalid where there is nothing to decide by, or nothing to begin with, and for models of the attempts."""
+    if not request.verify:
+        raise Invalid.at("/attempts", "checks decide which attempt is taken; add one in `verify`, or leave this out")
+    if request.builds_on or request.merges:
+        raise Invalid.at("/attempts", "each attempt begins anew; leave this out where a delegation builds on others")
+    for number in range(asked.count):
+        at = {name: len(getattr(asked, name)) for name in ("models", "efforts")}
+        places = [f"/attempts/{name}/{number % many}" if many else f"/{name[:-1]}" for name, many in at.items()]
+        _check_model(request_of_attempt(request, number, settings), settings, *places)
+
+
+def _check_model(request: DelegationRequest, settings: Settings, of_model: str, of_effort: str) -> None:
+    if reason := foreign_script(request.model, settings) or misspelt_model(request.model, settings):
+        raise Invalid.at(of_model, reason)
+    if reason := no_effort(request, settings):
+        raise Invalid.at(of_effort, reason)
 
 
 def _check_directory(path: Path, settings: Settings) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..shared.delegation import Delegation, Status, ToolAgentResult
+from ..shared.facts import VERDICTS
 from ..shared.text import count
 
 REVIEWED = (Status.SUCCEEDED, Status.FAILED)
 MOST = 500
 """How many of each status are looked at, the newest ones."""
-_VERDICTS = ("verified", "passed", "improved", "unverified", "inconclusive", "refuted")
-"""From the one that proves most to the one that proves least."""
 
 
 def in_order_of_review(found: Iterable[Delegation]) -> list[tuple[Delegation, str]]:
@@ -27,7 +26,7 @@ def _is_for_review(result: ToolAgentResult) -> bool:
 
 def _key(result: ToolAgentResult) -> tuple[int, int]:
     """Returns what results are sorted by: the number of risks, an unproven verdict more than one, then the lines."""
-    return _VERDICTS.index(result.verification.verdict) + len(_risks(result)), sum(_lines(result))
+    return VERDICTS.index(result.verification.verdict) + len(_risks(result)), sum(_lines(result))
 
 
 def _reason(result: ToolAgentResult) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError, computed_field, model_validator
 
 from .errors import DeputizeError
-from .facts import FileChange, GitFacts, MergeFacts, StepChange, Trust, Verification
+from .facts import FileChange, GitFacts, MergeFacts, StepChange, TournamentFacts, Trust, Verification
 from .instructions import InstructionFile
 from .marks import Mark
 from .message import Message
@@ -165,6 +165,8 @@ class ToolAgentResult(Wire):
     """Null where its workspace was not cloned from a git repository."""
     merge: MergeFacts | None = Field(default=None, exclude_if=lambda merge: merge is None)
     """Left out of all results but those of merges."""
+    tournament: TournamentFacts | None = Field(default=None, exclude_if=lambda facts: facts is None)
+    """Left out of all results but those of requests with `attempts`."""
     instructions: list[InstructionFile] = Field(default_factory=list, exclude_if=lambda files: not files)
     """The files with instructions of the project that the model has read; left out where there are none."""
     trust: Trust = Trust()
@@ -337,38 +339,6 @@ class Step(Wire):
     """How many more changed."""
     diff: str | None = Field(default=None, exclude_if=lambda diff: diff is None)
     """The beginning of the diff of those that are texts."""
-
-
-class ToolAgentStep(Wire):
-    """A finished step as the parent's log keeps it: completed becomes success."""
-
-    tool_name: str
-    """The name of the tool."""
-    arguments: dict[str, Any]
-    """The arguments of the call."""
-    result: str | None = None
-    """The outcome as people read it."""
-    status: Literal["success", "failed"]
-    """Whether the call succeeded."""
-    timestamp: Timestamp
-    """When the call began."""
-    error: str | None = None
-    """Why the call failed; null where it did not."""
-    thinking: str | None = None
-    """The model's thinking in the turn of the call."""
-    summary: str | None = None
-    """The outcome in a few words, where there are any."""
-    changes: list[StepChange] = Field(default_factory=list, exclude_if=lambda changes: not changes)
-    """The first files that changed since the step before; left out where none did, as are the next two."""
-    more_changes: int = Field(default=0, exclude_if=lambda more: not more)
-    """How many more changed."""
-    diff: str | None = Field(default=None, exclude_if=lambda diff: diff is None)
-    """The beginning of the diff of those that are texts."""
-
-    @classmethod
-    def of(cls, step: Step) -> ToolAgentStep:
-        same = step.model_dump(include=set(cls.model_fields) - {"status"})
-        return cls(**same, status="success" if step.status is StepStatus.COMPLETED else "failed")
 
 
 class Progress(Wire):

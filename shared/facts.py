@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, computed_field
 
-from .request_options import Require
+from .request_options import Effort, Require
 from .wire import Wire
 
 
@@ -56,6 +56,8 @@ GroundState = Literal["green", "red", "trouble", "unknown"]
 CheckOutcome = Literal["evidence", "no_regression", "improved", "preexisting", "refuted", "tampered", "inconclusive"]
 Verdict = Literal["verified", "passed", "improved", "refuted", "inconclusive", "unverified"]
 Strength = Literal["tests", "exitCode"]
+VERDICTS: tuple[Verdict, ...] = ("verified", "passed", "improved", "unverified", "inconclusive", "refuted")
+"""From the one that proves most to the one that proves least."""
 SUFFICIENT: Mapping[Require, frozenset[Verdict]] = {
     "verified": frozenset({"verified"}),
     "passed": frozenset({"verified", "passed"}),
@@ -245,6 +247,46 @@ class MergeFacts(Wire):
     left_out: list[str] = Field(default_factory=list, exclude_if=lambda paths: not paths)
     """Changed paths that were not merged, as the checks of a result had put them back; left out where there are none.
     """
+
+
+class AttemptFacts(Wire):
+    """One attempt at a task, which is a delegation of its own."""
+
+    id: str
+    """The delegation."""
+    model: str | None = None
+    """The model that was asked for; null is the configured one."""
+    effort: Effort | None = None
+    """The effort that was asked for; null is the model's own default."""
+    verdict: Verdict
+    """The verdict of its checks."""
+    ending: str
+    """How it ended, and why, in words."""
+    patch: str
+    """SHA-256 of its patch, hexadecimal: equal ones are the same changes."""
+    protected: int
+    """How many protected paths it changed."""
+    added_lines: int
+    """Lines that its changes added."""
+    removed_lines: int
+    """Lines that its changes removed."""
+    cost_usd: float | None = None
+    """US dollars; null where the price is not known."""
+
+
+class TournamentFacts(Wire):
+    """The attempts at a task, and the one whose files, verdict and summary the result has."""
+
+    attempts: list[AttemptFacts]
+    """Those that were begun, in the order of their begin."""
+    taken: str | None = None
+    """The best attempt, whether it is a success or not; null where none has ended."""
+    winner: str | None = None
+    """The best attempt where its verdict is the one that was required; null where none has it."""
+    passed: int
+    """How many have the verdict that was required."""
+    of: int
+    """How many ended by themselves; those that were cancelled do not count."""
 
 
 class Trust(Wire):

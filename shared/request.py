@@ -57,6 +57,9 @@ def _path(text: str) -> str:
     return text
 
 
+ModelName = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)]
+
+
 def _bounded(default: Any, pointer: str, **further: Any) -> Any:
     """Returns a field with the bounds of its option on the command line."""
     option = OPTIONS[pointer]
@@ -106,6 +109,25 @@ class AutomaticRetry(Request):
     """How often it is done again, at most."""
     on: list[RetryReason] = Field(default=["error", "model_unavailable", "worker_lost"], min_length=1, max_length=20)
     """The termination reasons after which it is done again."""
+
+
+class Attempts(Request):
+    """A task that is done several times over the same files, each time by a delegation of its own.
+
+    The best result by the verdict of its checks is taken. Tokens and money are limits of all attempts together, the
+    other limits hold for each.
+    """
+
+    count: int = _bounded(..., "attempts/count")
+    """How many attempts there are, at most."""
+    stop: Literal["verified", "all"] = "verified"
+    """Whether the first verified attempt ends all others, or every attempt is made."""
+    concurrency: int = _bounded(1, "attempts/concurrency")
+    """How many attempts there are at once."""
+    models: list[ModelName] = Field(default_factory=list, max_length=MAX_ENTRIES)
+    """The models of the attempts in turn. Empty: that of the request."""
+    efforts: list[Effort] = Field(default_factory=list, max_length=MAX_ENTRIES)
+    """The efforts of the attempts in turn. Empty: that of the request."""
 
 
 class EmptyWorkspace(Request):
@@ -211,6 +233,16 @@ class RetryFields(TypedDict):
     on: NotRequired[Sequence[RetryReason]]
 
 
+class AttemptsFields(TypedDict):
+    """The fields of ``Attempts``."""
+
+    count: int
+    stop: NotRequired[Literal["verified", "all"]]
+    concurrency: NotRequired[int]
+    models: NotRequired[Sequence[str]]
+    efforts: NotRequired[Sequence[Effort]]
+
+
 class AfterFields(TypedDict):
     """The fields of ``After``."""
 
@@ -241,6 +273,7 @@ class RequestFields(TypedDict, total=False):
     protect: Sequence[str] | None
     require: Literal["passed", "verified", "improved"]
     accept: Sequence[str]
+    attempts: Attempts | AttemptsFields | None
     max_verify_rounds: int
     verify_timeout_seconds: float
     verify_early: bool
@@ -286,7 +319,7 @@ class DelegationRequest(Request):
     approval_mode: ApprovalMode = ApprovalMode.SANDBOXED
     """What happens to calls that need approval: sandboxed allows what stays in the sandbox, auto everything, readOnly
     nothing that changes something, ask asks."""
-    model: Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)] | None = None
+    model: ModelName | None = None
     """A name that the model's endpoint knows, or that of a table ``models`` of the service's settings. Null is the
     configured one."""
     effort: Effort | None = Field(default=None, exclude_if=lambda effort: effort is None)
@@ -309,6 +342,8 @@ class DelegationRequest(Request):
     falls short of it is not applied, not delivered, and goes back to the model."""
     accept: list[SuspicionKind] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """Kinds of suspicion (`verification.suspicions`) that do not make the verdict inconclusive."""
+    attempts: Attempts | None = Field(default=None, exclude_if=lambda attempts: attempts is None)
+    """How often the task is done, so that the best result is taken; only with checks. Null: once."""
     max_verify_rounds: int = _bounded(VERIFY_ROUNDS, "maxVerifyRounds")
     """How often a result that falls short of `require` goes back to the model."""
     verify_timeout_seconds: float = _bounded(VERIFY_SECONDS, "verifyTimeoutSeconds", allow_inf_nan=False)
@@ -354,6 +389,11 @@ class DelegationRequest(Request):
     def title(self) -> str:
         """The task's first line, at most 80 characters, for lists and Flower."""
         return shortened(" ".join(self.task.strip().splitlines()[0].split()), 80)
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether its own run has a conversation: not that of a merge, and not that of several attempts."""
+        return not self.merges and self.attempts is None
 
     @property
     def builds_on(self) -> str | None:

@@ -103,6 +103,27 @@ OPTIONS = {
         choices=get_args(Require),
     ),
     "accept": Option("--accept", "KIND,…", "Suspicions that do not count against it.", "Checks", "names"),
+    "attempts/count": Option(
+        "--attempts",
+        "N",
+        "Do the task up to N times, and take the best result by the verdict of its checks.",
+        "Checks",
+        "whole",
+        least=1,
+        most=100,
+    ),
+    "attempts/stop": Option(
+        "--attempts-stop",
+        None,
+        "Whether the first verified attempt ends all others, or every one is made; default: verified.",
+        "Checks",
+        choices=("verified", "all"),
+    ),
+    "attempts/concurrency": Option(
+        "--attempts-concurrency", "N", "Attempts at once; default: 1.", "Checks", "whole", least=1, most=100
+    ),
+    "attempts/models": Option("--attempts-models", "A,B", "Their models in turn.", "Checks", "names"),
+    "attempts/efforts": Option("--attempts-efforts", "A,B", "Their efforts in turn.", "Checks", "names"),
     "maxVerifyRounds": Option(
         "--max-verify-rounds",
         "N",

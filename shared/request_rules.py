@@ -110,7 +110,22 @@ def foreign_script(model: str | None, settings: Settings) -> str | None:
 def with_effort(request: DelegationRequest, settings: Settings) -> DelegationRequest:
     """Returns the request with the effort of its model's table, where it has none itself."""
     effort = request.effort or settings.table_of(request.model).effort
-    return request.model_copy(update={"effort": effort}) if effort and not request.merges else request
+    return request.model_copy(update={"effort": effort}) if effort and request.needs_model else request
+
+
+def request_of_attempt(request: DelegationRequest, number: int, settings: Settings) -> DelegationRequest:
+    """Returns the request of an attempt, from 0, of those that a request asks for; its files are those of the request.
+
+    What is done with the result is left to the delegation that takes the best one.
+    """
+    asked = request.attempts
+    assert asked
+    own: dict[str, Any] = dict.fromkeys(("attempts", "deliver", "webhook", "retry_of"))
+    if asked.models:
+        own["model"] = asked.models[number % len(asked.models)]
+    if asked.efforts:
+        own["effort"] = asked.efforts[number % len(asked.efforts)]
+    return with_effort(request.model_copy(update=own | {"after": []}), settings)
 
 
 def filled_in(request: DelegationRequest, settings: Settings) -> DelegationRequest:

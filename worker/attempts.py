@@ -176,7 +176,7 @@ class Attempt:
             raise Fenced from error
 
     async def model(self) -> Model | None:
-        if self.context.claim.request.merges:
+        if not self.context.claim.request.needs_model:
             return None
         model = await self.services.model(asked := self.context.claim.request.model)
         self.context.emit.set({MODEL: model.name})  # for reports of cost

@@ -264,7 +264,8 @@ async def unfinished(client: Client, **filters: Any) -> AsyncGenerator[Delegatio
 
 def lacks_endpoint(requests: Sequence[DelegationRequest], settings: Settings) -> bool:
     """Returns whether the model of any of them has no endpoint in these settings."""
-    return not all(settings.reaches(request.model) for request in requests)
+    models = [(each.attempts.models if each.attempts else None) or [each.model] for each in requests]
+    return not all(settings.reaches(model) for several in models for model in several)
 
 
 async def note_before_work(

@@ -23,8 +23,9 @@ from ...shared.text import count, visible, visible_block, visible_json
 from ...shared.wording import cut, dollars, seconds, short_id
 
 if TYPE_CHECKING:
-    from ...shared.delegation import FileChange, ToolAgentResult, ToolAgentStep
+    from ...shared.delegation import FileChange, ToolAgentResult
     from ...shared.facts import Check, Verification
+    from ...shared.kept_step import ToolAgentStep
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
     from ...shared.wire import Wire

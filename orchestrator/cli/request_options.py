@@ -47,6 +47,7 @@ FLAGS = {
     "workspace": "--workspace",
     "deliver": "--deliver",
     "webhook": "--webhook",
+    "attempts": "--attempts",
 }
 """Pointers into a request, and what the command line calls them."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..delegation import Delegation, shortfall_of
+from ..delegation import Delegation, ToolAgentResult, shortfall_of
 from ..errors import Conflict
 from ..facts import MergeConflict, MergeSide
 from ..patch_format import PatchPart, parse_patch, printable_path, without
@@ -75,11 +75,17 @@ def _check_complete(delegation: Delegation) -> None:
             f"{delegation.id} is {delegation.status}, so it cannot be merged yet; wait for its end "
             f"(`deputize watch {delegation.id}`) or leave it out"
         )
+    if what := lacking_in_patch(result):
+        raise Conflict(f"the patch of {delegation.id} is not complete ({what}): a merge would lose work; leave it out")
+
+
+def lacking_in_patch(result: ToolAgentResult) -> str:
+    """Returns changes that the patch of a result does not have; "" where it is complete."""
     changes = result.file_changes
     lost = [each.path for each in changes if not each.in_patch and each.path.rpartition("/")[2] != ".git"]
     if lost or (result.truncated and all(each.in_patch for each in changes)):
-        what = "; ".join((lost or result.left_out)[:5])
-        raise Conflict(f"the patch of {delegation.id} is not complete ({what}): a merge would lose work; leave it out")
+        return "; ".join((lost or result.left_out)[:5]) or "what it lacks is not known"
+    return ""
 
 
 def merged(base: Directory, sides: Sequence[Side]) -> tuple[MergePlan, list[MergeConflict]]:

@@ -15,6 +15,7 @@ FILES = {
     "metrics": ["worker/parts/metrics.py"],
     "webhook": ["worker/parts/notifications.py"],
     "merge": ["worker/merges"],
+    "tournament": ["worker/tournament"],
     "rounds": ["worker/verification/rounds.py"],
     "subagents": ["worker/parts/subagents.py", "worker/subagents"],
     "retry": ["worker/parts/retry.py"],

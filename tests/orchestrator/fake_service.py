@@ -23,20 +23,13 @@ from deputize.orchestrator.review_order import in_order_of_review
 from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.compound_requests import MergeRequest
-from deputize.shared.delegation import (
-    Delegation,
-    FinalStatus,
-    Status,
-    TerminationReason,
-    ToolAgentResult,
-    ToolAgentStep,
-    Usage,
-)
+from deputize.shared.delegation import Delegation, FinalStatus, Status, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.errors import Conflict, InboxFull, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted, TurnStarted
 from deputize.shared.facts import MergeConflict, Verification
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
+from deputize.shared.kept_step import ToolAgentStep
 from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessage
 from deputize.shared.proof.file import Proof
 from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits

@@ -107,6 +107,31 @@ async def test_a_check_that_cannot_be_made_is_pointed_at(
     assert document["errors"][0]["pointer"].startswith(f"/verify/1/{pointer.split('/')[0]}")
 
 
+@pytest.mark.parametrize(
+    ("fields", "pointer", "detail"),
+    [
+        ({}, "/attempts", "checks decide which attempt is taken"),
+        ({"verify": ["true"], "merges": ["dlg_a"]}, "/attempts", "each attempt begins anew"),
+        ({"verify": ["true"], "attempts": {"count": 0}}, "/attempts/count", "1"),
+        (
+            {"verify": ["true"], "attempts": {"count": 2, "models": ["scripted", "scripted:/x"]}},
+            "/attempts/models/1",
+            "",
+        ),
+        ({"verify": ["true"], "attempts": {"count": 2, "efforts": ["low"]}}, "/attempts/efforts/0", "is a script"),
+        ({"verify": ["true"], "model": "scripted:/x"}, "/model", "may not name a script"),
+    ],
+)
+async def test_attempts_need_checks_and_models_that_there_are(
+    real: httpx2.AsyncClient, fields: dict[str, Any], pointer: str, detail: str
+) -> None:
+    asked = {"task": "t", "model": "scripted", "attempts": {"count": 3}} | fields
+    document = problem(await real.post("/v1/delegations", json=asked))
+    assert document["status"] == 422
+    assert document["errors"][0]["pointer"] == pointer
+    assert detail in document["errors"][0]["detail"]
+
+
 async def test_a_requirement_needs_a_check(real: httpx2.AsyncClient) -> None:
     document = problem(await real.post("/v1/delegations", json={"task": "t", "require": "verified"}))
     assert [mistake["pointer"] for mistake in document["errors"]] == ["/require"]

@@ -15,9 +15,9 @@ from deputize.shared.delegation import (
     StepStatus,
     TerminationReason,
     ToolAgentResult,
-    ToolAgentStep,
     Usage,
 )
+from deputize.shared.kept_step import ToolAgentStep
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 

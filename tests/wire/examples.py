@@ -27,12 +27,12 @@ from deputize.shared.delegation import (
     StepStatus,
     TerminationReason,
     ToolAgentResult,
-    ToolAgentStep,
     Usage,
 )
 from deputize.shared.events import Envelope, RunFinished, RunQueued
 from deputize.shared.facts import Check, FileChange, GitFacts, Verification
 from deputize.shared.fleet import ToolCard, WorkerCard
+from deputize.shared.kept_step import ToolAgentStep
 from deputize.shared.message import MessageMode, MessageRequest, SentMessage
 from deputize.shared.permission import EditDetails, PermissionOutcome, PermissionReply, PermissionRequest
 from deputize.shared.proof.file import Proof

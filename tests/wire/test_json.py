@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 from pydantic import ValidationError
 
-from deputize.shared.delegation import Delegation, StepType, ToolAgentResult, ToolAgentStep
+from deputize.shared.delegation import Delegation, StepType, ToolAgentResult
 from deputize.shared.errors import Conflict, Forbidden, KeyReused, NotFound, Refused, TooLarge, Unavailable
 from deputize.shared.events import AnyEvent, Envelope
+from deputize.shared.kept_step import ToolAgentStep
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import Wire
 from tests.network.plain_http import PLAIN_HTTP

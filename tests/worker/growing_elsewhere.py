@@ -103,6 +103,7 @@ _HANDED_ON: Mapping[str, str] = {
     "worker/core/supervision.py": "Supervision.cancelled",
     "worker/core/tool_calls.py": "ToolCalls.known",
     "worker/core/waits.py": "Waits.noted Waits.without_slot Waits.without_clock",
+    "worker/core/without_model.py": "done_within",
     "worker/mcp/config.py": ("prefix without_effect expanded Config.read"),
     "worker/mcp/connection.py": "Connection.call",
     "worker/mcp/source.py": "McpServers.__init__",
@@ -141,7 +142,8 @@ _HANDED_ON: Mapping[str, str] = {
     ),
     "worker/sandbox/trials.py": "Canaries.workspace asked_of_commands try_egress",
     "worker/subagents/children.py": (
-        "ChildPermissions.hear ChildPermissions.catch_up ChildPermissions.close Children.wait SubagentRunner.child"
+        "ChildPermissions.hear ChildPermissions.catch_up ChildPermissions.close Children.submit "
+        "Children.send Children.wait SubagentRunner.child"
     ),
     "worker/subagents/inheritance.py": "Inheritance.request",
     "worker/toolkit/discovery.py": "DiscoveredTool.__init__ DiscoveredTool.probe",
@@ -151,6 +153,7 @@ _HANDED_ON: Mapping[str, str] = {
     "worker/toolkit/sources.py": (
         "SchemaTool.__init__ ToolSourceContext.add_missing ToolSourceContext.wants ToolSourceContext.may_be_missing"
     ),
+    "worker/tournament/part.py": "facts_of",
     "worker/verification/variation.py": "lay",
     "worker/workspace/archive_formats.py": "BadEntry.__init__ Entry.read entries_of",
     "worker/workspace/artifacts.py": "Artifacts.latest Artifacts.edit_lock Artifacts.read Artifacts.add",
@@ -162,6 +165,7 @@ _HANDED_ON: Mapping[str, str] = {
         "Files.scan Files.walk Files.private_path Files.write_private ShownFiles.open_fd ShownFiles.write named"
     ),
     "worker/workspace/generation.py": "apply_state",
+    "worker/workspace/laid_out.py": "lay_out",
     "worker/workspace/locks.py": "file_lock edit_lock",
     "worker/workspace/manifest.py": (
         "scan git_folder differing is_refreshed read_content digest_of read_link open_file"

@@ -83,7 +83,7 @@ class ProjectInstructions(Part):
     async def load(self, workspace: Workspace) -> None:
         """Reads them, before the first message is made. Raises the errors of Redis."""
         claim = self._run.claim
-        if not claim.request.project_instructions or claim.request.merges or not self._names:
+        if not claim.request.project_instructions or not claim.request.needs_model or not self._names:
             return
         self._base = workspace.base
         stored = claim.kept.get(INSTRUCTIONS)

@@ -13,23 +13,24 @@ from functools import reduce
 from ...shared.delegation import Delegation, TerminationReason, ToolAgentResult
 from ...shared.events import ProgressMade
 from ...shared.facts import Incompatible, MergeConflict, MergeFacts, Trust, Verification
-from ...shared.patches.directory import FOLDER, Directory
+from ...shared.patches.directory import Directory
 from ...shared.patches.merge import MergePlan
 from ...shared.patches.siblings import Side, left_out_of, merged, results_of
 from ...shared.runs.store import RunStore
 from ...shared.text import count
 from ...shared.wording import put_back
 from ..attempts import Attempt
-from ..core.outcome import RunCancelled, RunOutcome
+from ..core.outcome import RunOutcome
 from ..core.part import Part, Work
 from ..core.run_context import RunContext
+from ..core.without_model import done_within
 from ..policy.trust import ReadSources
-from ..sandbox.full_disk import FullDisk
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..verification.own_checks import CheckKinds
 from ..verification.rounds import with_verdict
 from ..verification.verifier import Verifier
+from ..workspace.laid_out import lay_out
 from ..workspace.workspace import Workspace
 from .culprits import Search
 from .turned_green import TurnedGreen
@@ -45,15 +46,10 @@ class MergePart(Part):
         self._merge: Merge | None = None
 
     async def begin(self, work: Work) -> RunOutcome:
-        run = self._attempt.context
-        kinds = self._attempt.services.checks
+        run, kinds = self._attempt.context, self._attempt.services.checks
         self._merge = merge = Merge(run, self._attempt.reading, self._attempt.offer, self._attempt.workspace, kinds)
         try:
-            return await work.until_stopped(merge.work(self._attempt.services.store), lambda: run.meter.time_left)
-        except TimeoutError:
-            return RunOutcome((limit := run.meter.out_of_time()).reason, f"Stopped: {limit}.")
-        except RunCancelled:
-            return RunOutcome(TerminationReason.CANCELLED, "Cancelled while results were merged.")
+            return await done_within(run, work, merge.work(self._attempt.services.store), "results were merged")
         finally:
             self._attempt.verification = merge.verification
 
@@ -122,14 +118,7 @@ class Merge:
 
     async def _lay_out(self, ids: Collection[str]) -> None:
         """Makes the files those of the merge of these results."""
-        await run_in_thread(FullDisk(self.workspace.path).with_room, self._replace_files, ids)
-
-    def _replace_files(self, ids: Collection[str]) -> None:
-        plan, _ = self._planned(ids)
-        with Directory(self.workspace.base) as base, Directory(self.workspace.path) as files:
-            before = {path: base.read(path) for path in self._paths}
-            unchanged = {path: None if state and state.mode == FOLDER else state for path, state in before.items()}
-            files.replace({**unchanged, **plan.states})
+        await lay_out(self.workspace, [self._sides[id] for id in ids], self._paths)
 
     async def _check(self, ids: Sequence[str], delegations: Sequence[Delegation]) -> str:
         """Checks the merge of all; where it fails, finds out why. Returns what a summary states of that."""

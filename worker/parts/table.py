@@ -12,7 +12,6 @@ from ..core.part import Part
 from .metrics import Metrics
 from .notifications import Notifications
 from .reading import Reading
-from .retry import Retry
 from .snapshots import Snapshots
 from .subagents import Subagents
 
@@ -44,8 +43,16 @@ def _merge(attempt: Attempt) -> Part | None:
     return MergePart(attempt)
 
 
+def _tournament(attempt: Attempt) -> Part | None:
+    if not _request(attempt).attempts:
+        return None
+    from ..tournament.part import TournamentPart
+
+    return TournamentPart(attempt)
+
+
 def _rounds(attempt: Attempt) -> Part | None:
-    if _request(attempt).merges or not _request(attempt).verify:
+    if not _request(attempt).needs_model or not _request(attempt).verify:
         return None
     from ..verification.rounds import Rounds
 
@@ -53,7 +60,7 @@ def _rounds(attempt: Attempt) -> Part | None:
 
 
 def _claims(attempt: Attempt) -> Part | None:
-    if _request(attempt).merges:
+    if not _request(attempt).needs_model:
         return None
     from ..verification.summary_claims import SummaryFacts
 
@@ -76,6 +83,14 @@ def _proof(attempt: Attempt) -> Part | None:
     return Proof(attempt)
 
 
+def _retry(attempt: Attempt) -> Part | None:
+    if _request(attempt).attempts:
+        return None  # each of them is retried by itself
+    from .retry import Retry
+
+    return Retry(attempt)
+
+
 PARTS = (
     Row("traces", lambda attempt: attempt.trace),
     Row("metrics", Metrics),
@@ -84,6 +99,7 @@ PARTS = (
     Row("instructions", lambda attempt: attempt.instructions),  # behind ``reading``, which notes the task first
     Row("snapshots", Snapshots),  # behind ``reading``: what it adds to a result is bounded
     Row("merge", _merge),
+    Row("tournament", _tournament),
     Row("rounds", _rounds),
     Row("subagents", Subagents),  # behind ``rounds``, whose reviews are children, too
     Row("permission", lambda attempt: attempt.requests),
@@ -93,7 +109,7 @@ PARTS = (
     Row("proof", _proof),  # behind ``delivery``, whose commit it states
 )
 LAST = (
-    Row("retry", Retry),  # decides on the outcome as all other parts have settled it
+    Row("retry", _retry),  # decides on the outcome as all other parts have settled it
 )
 """Behind the parts that the worker was started with."""
 

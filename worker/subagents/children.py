@@ -18,7 +18,7 @@ from ...shared.ids import new_id
 from ...shared.log import log
 from ...shared.permission import PermissionAnswer
 from ...shared.queue import Ticket
-from ...shared.request import DelegationRequest
+from ...shared.request import DelegationRequest, Limits
 from ...shared.request_rules import check_sizes
 from ...shared.runs.keys import channel, permissions_key
 from ...shared.runs.permissions import answer_field, pending, reported_mark, requested_mark
@@ -114,6 +114,7 @@ class Children:
 
     def __init__(self, run: RunContext, services: Services) -> None:
         self._run = run
+        self._services = services
         self._store = services.store
         self._bus = services.leases.bus
         self.permissions = ChildPermissions(run, services.store.redis)
@@ -134,28 +135,41 @@ class Children:
             else:
                 self._run.meter.lent[child.id] = child.effective_limits
 
-    async def wait(self, id: str, call: ToolContext | None = None) -> Delegation:
+    async def submit(self, id: str, request: DelegationRequest, limits: Limits, trace: str) -> None:
+        """Accepts a child, whose limits are lent to it. Raises ``KeyReused``, ``Unavailable`` and ``Fenced``."""
+        settings, fence = self._services.settings, self._run.claim.fence
+        accept = partial(self._store.accept, [(id, request, limits)], settings.claim_seconds, fence)
+        await retried(partial(accept, temporary=settings.temporary, trace=trace))
+
+    async def send(self, id: str, title: str) -> None:
+        """Sends the ticket of a child that may not have begun."""
+        try:
+            await run_in_thread(self._services.send, [Ticket(id, title, self._run.claim.request.priority)])
+        except Unavailable as error:
+            log.info("the janitor will send a ticket for %s: %s", id, error)
+
+    async def wait(self, id: str, on_step: Callable[[str], None] | None = None) -> Delegation:
         """Returns the child when it has ended, however long Redis is unavailable. Raises ``NotFound``.
 
-        Meanwhile its permission requests are published, and the starts of its steps as updates of the ``call``.
+        With ``on_step``, which takes the title of each step that starts, its permission requests are published, too.
         """
         async with self._bus.listen(channel(id)) as listener:
             while not (child := await retried(partial(self._store.get, id))).status.finished:
-                if call:
+                if on_step:
                     await self.permissions.catch_up(id)
                 with suppress(TimeoutError):  # events may have been missed
                     async with asyncio.timeout(RECHECK_SECONDS):
-                        await self._hear(id, listener, call)
+                        await self._hear(listener, on_step)
         return child
 
-    async def _hear(self, id: str, listener: Listener, call: ToolContext | None) -> None:
+    async def _hear(self, listener: Listener, on_step: Callable[[str], None] | None) -> None:
         """Returns when the child's end was announced, or messages were lost."""
         while (message := await listener.get()) is not None and '"run_finished"' not in message:
-            if call is None:
+            if on_step is None:
                 continue
             self.permissions.hear(message)
             if '"step_started"' in message and isinstance(event := Envelope.from_json(message).event, StepStarted):
-                call.metadata(delegationId=id, step=event.step.title)
+                on_step(event.step.title)
 
     async def end(self) -> list[str]:
         """Cancels running children and waits END_SECONDS for their usage; returns the ids of those that take longer.
@@ -209,16 +223,13 @@ class SubagentRunner:
             await self._create(key, request, copy, self.trace_of(call.call_id if call else ""))
         id = self.children.known[key]
         if id in self.run.meter.lent:
-            try:
-                ticket = Ticket(id, request.title, self.run.claim.request.priority)
-                await run_in_thread(self.services.send, [ticket])
-            except Unavailable as error:
-                log.info("the janitor will send a ticket for %s: %s", id, error)
+            await self.children.send(id, request.title)
         if call:
             call.metadata(delegationId=id)
+        on_step = call and (lambda title: call.metadata(delegationId=id, step=title))
         try:
             with self.run.waits.without_slot("subagent"):
-                result = (await self.children.wait(id, call)).result
+                result = (await self.children.wait(id, on_step)).result
             assert result is not None
             self.run.meter.book(id, result.usage)
             return Outcome(result, await retried(partial(self.services.store.patch, id)))
@@ -238,9 +249,7 @@ class SubagentRunner:
             known[key] = id
             if copy:
                 (await Workspace.create(request.workspace, id, settings.workspaces)).close()
-            new, fence = [(id, request, limits)], self.run.claim.fence
-            accept = partial(self.services.store.accept, new, settings.claim_seconds, fence)
-            await retried(partial(accept, temporary=settings.temporary, trace=trace))
+            await self.children.submit(id, request, limits, trace)
         except KeyReused:
             self.run.meter.lent.pop(id, None)
             raise _record_removed() from None

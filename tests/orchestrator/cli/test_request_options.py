@@ -15,7 +15,7 @@ from deputize.orchestrator.cli import cli
 from deputize.orchestrator.cli.request_options import FLAGS
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.errors import Invalid
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import Attempts, DelegationRequest, Limits
 from deputize.shared.webhooks import Webhook
 from tests.orchestrator.command_line import PROGRAM, deputize, environment
 from tests.orchestrator.fake_service import FakeService
@@ -39,6 +39,11 @@ EVERY = {
     "--protect": "tests/**",
     "--require": "improved",
     "--accept": "skip, exit",
+    "--attempts": "4",
+    "--attempts-stop": "all",
+    "--attempts-concurrency": "2",
+    "--attempts-models": "scripted",
+    "--attempts-efforts": "low, high",
     "--max-verify-rounds": "3",
     "--verify-timeout": "4.5",
     "--verify-early": "no",
@@ -75,6 +80,7 @@ def test_every_field_of_a_request_has_an_option(name: str) -> None:
     workspaces = {f"workspace/{each}" for each in ("exclude", "upload", "url", "ref", "depth")}
     deliveries = ("branch", "message", "withProtected", "workflows", "attestation", *PULL_REQUEST)
     webhooks = {f"webhook/{each}" for each in aliases(Webhook)}
+    webhooks |= {f"attempts/{each}" for each in aliases(Attempts)}
     assert {*FLAGS} == fields | workspaces | webhooks | {f"deliver/{each}" for each in deliveries}
     offered = {option for param in command.params for option in param.opts}
     assert {FLAGS[field] for field in fields} - {"TASK"} <= offered
@@ -160,6 +166,13 @@ async def test_options_make_the_request(url: str, service: FakeService, tmp_path
         "protect": ["tests/**"],
         "require": "improved",
         "accept": ["skip", "exit"],
+        "attempts": {
+            "count": 4,
+            "stop": "all",
+            "concurrency": 2,
+            "models": ["scripted"],
+            "efforts": ["low", "high"],
+        },
         "maxVerifyRounds": 3,
         "verifyTimeoutSeconds": 4.5,
         "verifyEarly": False,

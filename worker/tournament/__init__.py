@@ -1,0 +1,1 @@
+"""Runs that do a task several times, as child delegations, and take the best result."""
