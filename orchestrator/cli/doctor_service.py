@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...shared.errors import DeputizeError, Misconfigured
+from ...shared.errors import DeputizeError, Misconfigured, RepositoryFailed
 from ...shared.promises import Finding
 from .connect import own_token
 
@@ -131,6 +131,19 @@ def git_row() -> Finding:
         return Finding("✓", "git", found)
     detail = "missing: git workspaces, `merge`, `deliver`, and `apply` of files that both sides changed need it"
     return Finding("!", "git", detail, "install the package git here, on the service's machine and on the workers'")
+
+
+def signing_row(settings: Settings) -> Iterator[Finding]:
+    """Yields whether the key for signatures can sign a commit, where there is one."""
+    from ...shared.git.signing import check_signing
+
+    if settings.git_signing_key_file is None:
+        return
+    try:
+        check_signing(settings)
+        yield Finding("✓", "signatures", f"deliveries are signed with {settings.git_signing_key_file}")
+    except RepositoryFailed as error:
+        yield Finding("✗", "signatures", str(error), "correct DEPUTIZE_GIT_SIGNING_KEY_FILE, or leave it out")
 
 
 async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:

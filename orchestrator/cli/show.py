@@ -345,6 +345,10 @@ async def list_(
     if found[limit:]:
         del found[limit:]
         output.note(f"the {'first' if for_review else 'newest'} {limit}; see more with --limit N")
+    if as_json and for_review:
+        for each, reason in zip(found, reasons[:limit], strict=True):
+            output.json_line(json.dumps({**each.to_dict(), "reason": reason}, ensure_ascii=False))
+        return
     if as_json:
         output.json_lines(found)
         return

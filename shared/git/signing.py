@@ -20,7 +20,7 @@ from ..settings import Settings
 from ..settings.files import secret_bytes
 from ..text import clip, visible
 from .command import own_environment
-from .own import OwnRepository
+from .own import OwnRepository, Patience, written_by
 
 _SECONDS = 30.0
 _MAX_SHOWN = 300
@@ -47,6 +47,16 @@ def made_commit(own: OwnRepository, settings: Settings, at: int, *arguments: str
     if len(made) > 1:
         raise _refusal("each of its signatures is another one, and a commit has to stay the same; use one of Ed25519")
     return made.pop().decode().strip()
+
+
+def check_signing(settings: Settings) -> None:
+    """Makes a signed commit in a repository of its own. Raises RepositoryFailed where the key cannot be used."""
+    at = int(time.time())
+    with TemporaryDirectory(prefix="deputize-signing-") as folder:
+        own = OwnRepository(Path(folder, "repository"), Patience())
+        own.make()
+        tree = own.run("hash-object", "-t", "tree", "-w", "--stdin").decode().strip()
+        made_commit(replace(own, variables=written_by(settings.git_author, at)), settings, at, tree, message=b"")
 
 
 def _refusal(why: str) -> RepositoryFailed:

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from deputize.orchestrator.cli.doctor import chosen_sandbox, key_rows
-from deputize.orchestrator.cli.doctor_service import redis_rows, replica_rows, service_rows
+from deputize.orchestrator.cli.doctor_service import redis_rows, replica_rows, service_rows, signing_row
 from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
 from deputize.orchestrator.sockets import free_port
@@ -33,6 +33,7 @@ from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 from tests.orchestrator.serving import served, settings
 from tests.processes.redis_server import RedisProcess
+from tests.shared.git.keys import ssh_key
 from tests.waiting import until
 from tests.worker.forked import need_root
 
@@ -189,6 +190,17 @@ async def test_doctor_finds_an_open_address_a_wrong_home_and_what_is_never_shown
     assert {"token": "broken", "home": "broken", "settings": "broken"}.items() <= states(done).items()
     assert "sandbox.profiles.tools.show names /, which is never shown" in rows(done)["settings"]["detail"]
     assert states(done)["secrets"] == "warning"
+
+
+def test_it_signs_with_the_key_for_signatures(tmp_path: Path) -> None:
+    key = ssh_key(tmp_path / "key")
+    assert [*signing_row(settings())] == []
+    (row,) = signing_row(settings(git_signing_key_file=key))
+    assert (row.state, row.detail) == ("✓", f"deliveries are signed with {key}")
+    key.write_text("words")
+    (row,) = signing_row(settings(git_signing_key_file=key))
+    assert row.state == "✗"
+    assert f"{key} begins with neither" in row.detail
 
 
 async def test_a_wrong_setting_is_a_row_too(tmp_path: Path) -> None:

@@ -425,4 +425,7 @@ async def test_results_for_a_review_are_listed_by_what_speaks_against_them(url: 
     assert [line.split(" ago  ")[1] for line in lines] == expected
     done = await called(url, "list", "--for-review", "--json", "--limit", "2")
     assert "the first 2" in done.stderr
-    assert [json.loads(line)["request"]["task"] for line in done.stdout.splitlines()] == [*REVIEWED][:2]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["request"]["task"], each["reason"]) for each in found] == [
+        (title, why) for title, (_, why) in [*REVIEWED.items()][:2]
+    ]
