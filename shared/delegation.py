@@ -223,6 +223,7 @@ class ToolAgentResult(Wire):
         verdict, required = self.verification.verdict, self.verification.require
         notes = [str(verdict)] if verdict not in ("unverified", self.headline) else []
         notes += [f"{required} required"] if verdict in ("passed", "improved") and not self.verification.is_met else []
+        notes += [f"{tried.passed} of {count(tried.of, 'attempt')} passed"] if (tried := self.tournament) else []
         notes += [f"{count(len(self.refuted_claims), 'claim')} refuted"] if self.refuted_claims else []
         notes += [f"{count(denied, 'call')} denied"] if denied else []
         notes += [f"{count(len(self.undelivered), 'message')} not read"] if self.undelivered else []

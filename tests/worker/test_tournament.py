@@ -12,7 +12,7 @@ import pytest
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict
-from deputize.shared.events import RunStarted
+from deputize.shared.events import CheckCompleted, RunStarted
 from deputize.shared.facts import TournamentFacts
 from deputize.worker.task import carry_out
 from tests.network.git_server import git
@@ -57,7 +57,7 @@ async def test_the_first_verified_attempt_wins_and_no_other_is_begun(busy: Bench
     result = await held(busy, project, *models)
     found, children = facts(result), await children_of(busy.store, result.delegation_id)
     assert (result.success, result.summary, result.verification.verdict) == (True, "I add.", "verified")
-    assert result.files_modified == ["sum.py"]
+    assert (result.files_modified, result.ending) == (["sum.py"], "verified (completed, 1 of 2 attempts passed)")
     assert "+    return a + b" in await busy.store.patch(result.delegation_id)
     assert [each.verdict for each in found.attempts] == ["refuted", "verified"] or found.attempts[
         0
@@ -193,3 +193,15 @@ async def test_the_best_attempt_is_delivered_by_the_run(busy: Bench, tmp_path: P
     children = await children_of(busy.store, result.delegation_id)
     assert {each.result.git.base for each in children if each.result and each.result.git} == {result.git.base}
     assert [each.result.git.branch for each in children if each.result and each.result.git] == [None, None]
+
+
+async def test_equal_changes_are_checked_once(busy: Bench, project: Path) -> None:
+    models = [attempt(project, WRONG), attempt(project, WRONG, "again"), attempt(project, "a + a")]
+    result = await held(busy, project, *models, max_verify_rounds=1)
+    children = await children_of(busy.store, result.delegation_id)
+    seen = [await busy.seen(each.id, CheckCompleted) for each in children]
+    checked = [any(event.on == "candidate" for event in events) for events in seen]
+    found = facts(result)
+    assert found.attempts[0].patch == found.attempts[1].patch != found.attempts[2].patch
+    assert {each.verdict for each in found.attempts} == {"inconclusive"}
+    assert checked == [True, False, True]

@@ -24,7 +24,6 @@ from ...shared.patches.siblings import Side, lacking_in_patch
 from ...shared.request import Attempts, DelegationRequest, DirectoryWorkspace, GitWorkspace, Limits
 from ...shared.request_rules import request_of_attempt
 from ...shared.runs.record import TOOLS, FilesOf
-from ...shared.runs.store import call_key
 from ..attempts import Attempt
 from ..core.limits import LimitReached
 from ..core.outcome import RunOutcome
@@ -32,6 +31,7 @@ from ..core.part import Part, Work
 from ..core.without_model import done_within
 from ..subagents.children import Children
 from ..threads import run_in_thread
+from ..verification.known_verdicts import attempt_key
 from ..verification.rounds import with_verdict
 from ..workspace.cloned import Cloned
 from ..workspace.generation import restore
@@ -145,7 +145,7 @@ class Tournament:
     async def _try(self, number: int) -> None:
         """Begins an attempt, unless that was done, and returns when it has ended."""
         run, known = self.attempt.context, self.children.known
-        key = call_key(run.claim.id, 0, f"attempt-{number + 1}")
+        key = attempt_key(run.claim.id, number + 1)
         try:
             if key not in known:
                 await self._begin(number, key)

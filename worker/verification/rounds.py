@@ -16,6 +16,7 @@ from ..attempts import Attempt
 from ..core.outcome import RunCancelled, RunOutcome
 from ..core.part import InTime, Part, Work
 from .executions import EXECUTIONS
+from .known_verdicts import KnownVerdicts, is_attempt
 from .review import Reviewer
 from .verdict import name_without_parameters
 from .verifier import EARLY_SECONDS, Verifier
@@ -53,8 +54,9 @@ class Rounds(Part):
         reviewer = Reviewer(
             self._attempt, lambda: work.loop.conversation.last_words if work.loop else "", lambda: self._count
         )
-        kinds = self._attempt.services.checks
-        made = Verifier(self._run, self._attempt.offer, self._attempt.workspace, reviewer, kinds=kinds)
+        kinds, is_one_of_several = self._attempt.services.checks, is_attempt(self._run.claim.request)
+        known = KnownVerdicts(self._run, self._attempt.services.store) if is_one_of_several else None
+        made = Verifier(self._run, self._attempt.offer, self._attempt.workspace, reviewer, kinds=kinds, known=known)
         self._verifier = await made.__aenter__()
         self._verifier.begin()
         try:

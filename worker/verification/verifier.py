@@ -21,9 +21,10 @@ from ..sandbox.project_tools import NO_TOOLS, ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..workspace.source import open_folder
-from ..workspace.workspace import Workspace
+from ..workspace.workspace import Changed, Workspace
 from .check_execution import CheckExecution, OnBase
 from .grounds.ground import Candidate, GroundError, Grounds, fingerprint, protection_of, reader_of, remove_grounds
+from .known_verdicts import KnownVerdicts
 from .own_checks import CheckKind, CheckKinds, why_unusable
 from .review import Reviewer
 from .runners.commands import CommandRunner, Observed
@@ -51,6 +52,8 @@ class Verifier:
     project: ProjectTools = NO_TOOLS
     kinds: CheckKinds = field(default_factory=dict[str, "CheckKind[Any]"])
     """Those that the worker was started with."""
+    known: KnownVerdicts | None = None
+    """Of an attempt at a task that others attempt, too."""
     _bases: dict[int, asyncio.Task[OnBase]] = field(default_factory=dict[int, asyncio.Task[OnBase]])
     _firsts: dict[int, asyncio.Future[Observed]] = field(default_factory=dict[int, asyncio.Future[Observed]])
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -151,14 +154,22 @@ class Verifier:
         )
 
     async def verify(self) -> Verification:
-        """Runs all checks on the files as they are now."""
+        """Runs all checks on the files as they are now, unless it is known what they come to."""
+        changed = await run_in_thread(self.workspace.changed)
+        self._checked = fingerprint(changed)
+        if self.known and (found := await self.known.of(self._checked)):
+            return found
+        found = await self._made(changed)
+        if self.known:
+            self.known.note(self._checked, found)
+        return found
+
+    async def _made(self, changed: Changed) -> Verification:
         claim = self.run.claim
         grounds = await run_in_thread(Grounds, self.offer.settings.workspaces, claim.id)
         try:
-            changed = await run_in_thread(self.workspace.changed)
             protection = await run_in_thread(protection_of, claim.request, changed.base)
             candidate = await run_in_thread(Candidate, changed, protection)
-            self._checked = fingerprint(changed)
             runner = await self.runner(grounds)
             roots = [self.project.alias] if self.project.alias else []
             shared = (self.run, self.workspace, roots, self.on_base, grounds, candidate, runner)
