@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.proof.keys import make_key
 from tests.network.git_server import TOKEN, USER, git, git_server, make_repository
 from tests.network.github_api import GithubApi, github_api
 from tests.network.other_git_hosts import GiteaApi, GitlabApi
-from tests.orchestrator.command_line import started
+from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.front_page import FAN_OUT
 from tests.runs.bench import call, say
 from tests.shared.git.cloning import write_credentials
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
 NAMES = ("tax", "discount", "shipping", "rounding")
 TEST = (
@@ -64,6 +65,7 @@ async def test_verified_fixes_become_one_pull_request_at_each_host_and_a_lie_is_
         }
         for name, value in here.items():
             monkeypatch.setenv(name, value)
+        key = make_key(tmp_path / "home/proof-keys").with_suffix(".pub")
 
         def executed(host: str, *names: str) -> str:
             block = FAN_OUT.replace("https://github.com/you/shop", url.replace(server.host, host))
@@ -80,8 +82,18 @@ async def test_verified_fixes_become_one_pull_request_at_each_host_and_a_lie_is_
             executing = [asyncio.to_thread(executed, host, *names) for host, names in asked]
             *refusals, of_lies = await asyncio.gather(*executing)
             assert (refusals, of_lies[:20]) == (["", "", ""], "nothing was verified")
+            tip = git(
+                server.root / "o/r.git",
+                "for-each-ref",
+                "--format=%(trailers:key=Deputize-Run,valueonly)",
+                "refs/heads/deputize",
+            )
+            proof = await deputize("show", "--proof", tip.split()[0], **here)
             stack.interrupt()
             await stack.done()
+        (tmp_path / "proof.json").write_text(proof.out)
+        proved = await deputize("prove", str(tmp_path / "proof.json"), "--repository", url, "--key", str(key), **here)
+        assert proved.code == 0, proved
         made = [*github.pulls, *gitlab.pulls, *gitea.pulls]
         assert sorted(capfd.readouterr().out.split()) == [
             "https://gitea.example/o/r/pulls/1",
