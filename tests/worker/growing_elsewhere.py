@@ -154,6 +154,7 @@ _HANDED_ON: Mapping[str, str] = {
         "SchemaTool.__init__ ToolSourceContext.add_missing ToolSourceContext.wants ToolSourceContext.may_be_missing"
     ),
     "worker/tournament/part.py": "facts_of",
+    "worker/verification/known_verdicts.py": "attempt_key KnownVerdicts.of KnownVerdicts.note",
     "worker/verification/variation.py": "lay",
     "worker/workspace/archive_formats.py": "BadEntry.__init__ Entry.read entries_of",
     "worker/workspace/artifacts.py": "Artifacts.latest Artifacts.edit_lock Artifacts.read Artifacts.add",
