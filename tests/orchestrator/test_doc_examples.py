@@ -116,6 +116,7 @@ async def test_the_first_example_of_each_page_runs(tmp_path: Path) -> None:
     assert "README.md | 2 +-" in str(found["delivering"])
     assert files("checks-and-verdicts") == ["shop.py", "tax.py", "discount.py"]
     assert files("merging") == ["tax.py", "discount.py"]
+    assert files("attempts") == ["tax.py"]
     assert json.loads((folders["structured-output"] / "result.json").read_text())["output"] == {"tests": 3}
     assert "A report." in str(found["limits-and-messages"])
     assert "Published." in str(found["permissions"])
