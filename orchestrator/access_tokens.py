@@ -262,6 +262,8 @@ class RequestNote:
     """The path with its parameters' names; None before a route was found."""
     ids: list[str] = field(default_factory=list[str])
     """The delegations that it concerns."""
+    reason: str | None = None
+    """Why a request that was understood had no effect."""
 
 
 _WHERE = "`deputize token` prints that of a stack on its machine"

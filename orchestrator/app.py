@@ -27,6 +27,7 @@ from .mcp.http import METHODS, McpEndpoint
 from .openapi import complete_document
 from .protocol import SAFE_HEADERS, check_head
 from .routes import ROUTERS
+from .routes.triggers import MOST_DELIVERIES, MOST_OF_ADDRESS
 from .scopes import MCP_PATH
 from .sockets import check_binding
 from .sse import StreamSlots
@@ -68,6 +69,7 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
     app.state.settings = settings
     app.state.tokens = Tokens(settings)
     app.state.slots = StreamSlots(settings.max_streams, settings.max_streams_per_caller)
+    app.state.trigger_slots = StreamSlots(MOST_DELIVERIES, MOST_OF_ADDRESS)
     # An application that includes a router builds each of its routes again, with the first request.
     app.router.routes += [route for router in ROUTERS for route in router.routes]
     app.router.routes += [Route(MCP_PATH, mcp, methods=METHODS), *web.routes()]

@@ -23,7 +23,7 @@ class AuditRecord(Wire):
     at: Timestamp
     """When the response was sent."""
     token: str | None
-    """The token's name; null where none is asked for, and where the request had no valid one."""
+    """The token's name, or ``trigger:NAME`` for a delivery that was verified; null without either."""
     client: str | None
     """The address that sent it; behind a proxy on this machine the one that the proxy reports."""
     method: str
@@ -38,6 +38,8 @@ class AuditRecord(Wire):
     """The HTTP status of the response."""
     request_id: str
     """The ``X-Request-ID`` of the response."""
+    reason: str | None = Field(default=None, exclude_if=lambda reason: reason is None)
+    """Why a delivery began no work; left out for all other requests."""
     count: int = 1
     """How many requests it stands for: those of one kind within a minute share an entry where they changed nothing, or
     where their token sends very many."""

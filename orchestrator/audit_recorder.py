@@ -117,4 +117,5 @@ def _record(scope: AsgiScope, status: int, ids: Sequence[str], tool: str | None 
         delegation_ids=list(dict.fromkeys(ids)),
         status=status,
         request_id=note.request_id,
+        reason=note.reason,
     )

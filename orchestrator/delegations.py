@@ -37,7 +37,7 @@ from ..shared.runs.notification import Notification
 from ..shared.runs.record import PROOF
 from ..shared.runs.record_lists import RecordLists
 from ..shared.runs.spend import check_caps
-from ..shared.runs.store import RunStore, resume
+from ..shared.runs.store import IDEMPOTENCY_SECONDS, RunStore, resume
 from ..shared.settings import Settings
 from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import Webhook
@@ -59,12 +59,8 @@ from .uploads import AcceptedUpload, receive
 from .workspace_files import FileList, OpenedFile, list_files, open_file
 
 K = TypeVar("K", bound=type[Any])
-
-
 COPIES = 3
 """How often a request is in the log of the record's store: in the record, in an event and in the conversation."""
-
-
 LOCAL_RECHECK_SECONDS = 1.0
 """Seconds without news after which a stream of this machine's stack reads its Redis, which may have stopped."""
 
@@ -99,7 +95,7 @@ def _guarded_function(function: Any) -> Any:
 
     @wraps(function)
     async def guarded(self: Delegations, *args: Any, **fields: Any) -> Any:
-        async with _redis_guard(self._settings):  # pyright: ignore[reportPrivateUsage]
+        async with redis_guard(self._settings):  # pyright: ignore[reportPrivateUsage]
             if is_of_one:
                 await self.ownership.check(args[0] if args else fields["id"])
             return await function(self, *args, **fields)
@@ -137,8 +133,8 @@ class Delegations(Service):
     async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
         return await receive(content, self._settings, sha256, self.ownership.owner)
 
-    async def create(self, request: DelegationRequest) -> AcceptedDelegation:
-        (accepted,) = await self._accept([request])
+    async def create(self, request: DelegationRequest, *, key_seconds: int = IDEMPOTENCY_SECONDS) -> AcceptedDelegation:
+        (accepted,) = await self._accept([request], key_seconds=key_seconds)
         return accepted
 
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
@@ -197,7 +193,12 @@ class Delegations(Service):
         await check_after(self.store.redis, requests, batch=batch, owner=owner)
 
     async def _accept(
-        self, requests: Sequence[DelegationRequest], *, batch: bool = False, starts: bool = True
+        self,
+        requests: Sequence[DelegationRequest],
+        *,
+        batch: bool = False,
+        starts: bool = True,
+        key_seconds: int = IDEMPOTENCY_SECONDS,
     ) -> list[AcceptedDelegation]:
         """Checks the requests, writes the records, then sends the tickets. A written record is never lost.
 
@@ -217,6 +218,7 @@ class Delegations(Service):
             temporary=self._settings.temporary,
             webhook=self._settings.webhook.default,
             trace=traceparent.current(),
+            key_seconds=key_seconds,
         )
         tickets = [
             Ticket(id, request.title, request.priority)
@@ -276,7 +278,7 @@ class Delegations(Service):
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         recheck = LOCAL_RECHECK_SECONDS if self._settings.local else bus.RECHECK_SECONDS
         following = bus.follow(self._bus, self.store, id, after, recheck)
-        async with _redis_guard(self._settings), aclosing(following) as events:
+        async with redis_guard(self._settings), aclosing(following) as events:
             await self.ownership.check(id)
             async for envelope in events:
                 yield envelope
@@ -434,7 +436,8 @@ async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Del
 
 
 @asynccontextmanager
-async def _redis_guard(settings: Settings) -> AsyncGenerator[None]:
+async def redis_guard(settings: Settings) -> AsyncGenerator[None]:
+    """Raises Unavailable for errors of Redis within the block."""
     try:
         yield
     except (*REDIS_DOWN, RedisError) as error:

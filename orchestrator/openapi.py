@@ -24,6 +24,7 @@ TAGS = {
     "files": "Uploads, the files of runs, and how much disk they take.",
     "permissions": "Calls that wait for a person.",
     "webhooks": "Notifications, and whether they have arrived.",
+    "triggers": "Signed deliveries of other services, which begin work.",
     "cost": "What delegations cost.",
     "audit": "Changes by callers, and refusals.",
     "fleet": "Workers and their tools.",

@@ -30,6 +30,7 @@
 Others cross files of the worker or the command line and become a result or one of the above there:
 
     Exception
+    ├── StartsNothing            a delivery of another service is verified, and begins no work
     ├── Unsuccessful             Celery and Flower: a delegation failed or was cancelled
     ├── Failure                  the retries of the model's client: one attempt failed
     │   └── BrokenStream         its response is not a stream of JSON events

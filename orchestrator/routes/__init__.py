@@ -10,12 +10,13 @@ from ...shared.message import MessageRequest
 from ...shared.permission import PermissionReply
 from ...shared.request import DelegationRequest
 from ...shared.webhooks import Webhook
-from . import delegations, handlers, operators, runs
+from . import delegations, handlers, operators, runs, triggers
 
 ROUTERS: list[APIRouter] = [
     handlers.router(delegations, runs, operators),
     operators.metrics_router,
     operators.health_router,
+    triggers.router,
 ]
 
 BODIES: list[type[BaseModel]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..connection import Script
@@ -36,14 +37,25 @@ async def messages_of(redis: Any, id: str, after: int = 0) -> list[Message]:
     return [Message.model_validate_json(each) for each in await redis.lrange(messages_key(id), after, -1)]
 
 
-async def send(redis: Any, id: str, message: Message, retention: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Once:
+    """The key in Redis that is set with a message, so that nothing more is sent for the same cause."""
+
+    key: str
+    seconds: int
+
+
+async def send(redis: Any, id: str, message: Message, retention: int, once: Once | None = None) -> str:
     """Puts a message into the inbox and returns its id; for another request to wrap up that of the first one.
 
+    Where the key of ``once`` is set already nothing is sent, and the id is another one, or "".
     A delegation that never ran is ended by a request to wrap up, and kept for ``retention`` seconds. Raises
     ``NotFound``, ``Conflict`` where it has ended, and ``InboxFull``.
     """
     while True:
         arguments = await _arguments(redis, id, message, retention)
+        if once:
+            arguments = {**arguments, "once": once.key, "once_seconds": once.seconds}
         verdict, *rest = await SEND.run(redis, [LEASES, *keys_of(id)], arguments)
         match verdict:
             case "sent":

@@ -66,8 +66,11 @@ def kept_under(request: DelegationRequest, owner: str) -> str | None:
 
     ``owner`` is the caller's token of the tokens file; "" is for all other callers, and for runs.
     """
-    if (key := request.idempotency_key) is None:
-        return None
+    return None if request.idempotency_key is None else kept_for(request.idempotency_key, owner)
+
+
+def kept_for(key: str, owner: str) -> str:
+    """Returns the key in Redis that has the delegation of an owner's idempotency key."""
     return owned_idempotency_key(owner, key) if owner else idempotency_key(key)
 
 

@@ -133,13 +133,15 @@ class RunStore:
         temporary: bool = False,
         webhook: Webhook | None = None,
         trace: str = "",
+        key_seconds: int = IDEMPOTENCY_SECONDS,
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
         ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized, among
         those of ``owner``. They belong to it, or to their parent's; a ``confined`` owner's have no parent of another
-        owner. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises ``KeyReused``
-        for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs.
+        owner. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``; new idempotency keys
+        are kept for ``key_seconds``. Raises ``KeyReused`` for a key of another body or a removed delegation, ``Fenced``
+        where the parent's fence differs.
         """
         described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace, owner=owner)
         sent, keys = asked or [each[1] for each in new], [INDEX, LEASES]
@@ -148,7 +150,7 @@ class RunStore:
             key = kept_under(request, owner) or INDEX
             siblings = children_key(request.parent_id) if request.parent_id else INDEX
             keys += [record_key(id), events_key(id), key, siblings]
-        seconds = {"claim_ms": int(claim_seconds * 1000), "idempotency_seconds": IDEMPOTENCY_SECONDS}
+        seconds = {"claim_ms": int(claim_seconds * 1000), "idempotency_seconds": key_seconds}
         arguments: dict[str, Any] = {**seconds, **COUNTING, "channel": EVENTS, "fence": fence, "confined": confined}
         arguments["delegations"] = [described(*each, request) for each, request in zip(new, sent, strict=True)]
         verdict, *answers = await ACCEPT.run(self.redis, keys, arguments)

@@ -32,6 +32,7 @@ from ..request_options import Effort
 from ..webhooks import Webhook, parsed_secret, wrong_url
 from .models import ModelPrice, ModelSettings, check_name
 from .sandbox import SandboxSettings, sandbox_table
+from .triggers import TriggerSettings, check_names
 from .variables import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
@@ -374,6 +375,8 @@ class SettingsFields(_Table):
     """The sandbox of commands; a plain value is its ``enabled``."""
     agents: Annotated[dict[str, AgentSettings], TABLE] = {}
     """Named agents; the service and all workers need the same ones. A variable holds JSON, as that of ``prices``."""
+    triggers: Annotated[dict[str, TriggerSettings], TABLE] = {}
+    """What begins work by `POST /v1/triggers/NAME`; a table ``triggers.NAME`` each. A variable holds JSON."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
     log_format: Format = "auto"
     """``auto``: lines for people on a terminal, else JSON. ``json`` and ``text``: that everywhere."""
@@ -412,6 +415,12 @@ class SettingsFields(_Table):
         for name in models:
             check_name(name)
         return models
+
+    @field_validator("triggers")
+    @classmethod
+    def _with_names_of_paths(cls, tables: dict[str, TriggerSettings]) -> dict[str, TriggerSettings]:
+        check_names(tables, "trigger")
+        return tables
 
     @field_validator("caps", mode="before")
     @classmethod

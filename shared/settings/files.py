@@ -129,7 +129,9 @@ def _tables_of(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     sandbox = values.get("sandbox")
     profiles = sandbox.get("profiles") if isinstance(sandbox, dict) else None
     in_profiles = profiles.values() if isinstance(profiles, dict) else ()
-    tables = (values, values.get("tools"), sandbox, values.get("redis"), *in_profiles)
+    triggers = values.get("triggers")
+    of_triggers = triggers.values() if isinstance(triggers, dict) else ()
+    tables = (values, values.get("tools"), sandbox, values.get("redis"), *in_profiles, *of_triggers)
     yield from (table for table in tables if isinstance(table, dict))
 
 

@@ -17,6 +17,7 @@ from . import files, variables
 from .fields import RedisSettings, SettingsFields, SpendSettings, ToolSettings, WebhookSettings
 from .models import ModelSettings
 from .sandbox import SandboxSettings, sandbox_table
+from .triggers import TriggerSettings, secret_files
 from .variables import (
     LIBRARY_VARIABLES,
     MODEL_VARIABLES,
@@ -70,7 +71,7 @@ _REMOVED = {"workspace_max_bytes": "sandbox.disk_bytes"}
 _BY_PLACE = {f"{table}/{name}" if table else name: variable for variable, (table, name) in VARIABLES.items()}
 _PATHS = {
     name
-    for model in (SettingsFields, ToolSettings, SandboxSettings, RedisSettings)
+    for model in (SettingsFields, ToolSettings, SandboxSettings, RedisSettings, TriggerSettings)
     for name, field in model.model_fields.items()
     if _has_path(field.annotation)
 }
@@ -101,9 +102,10 @@ class Settings(SettingsFields):
 
     @property
     def private(self) -> tuple[Path, ...]:
-        """What no sandbox may show: the state of this service, its keys for git hosts, and those of proofs."""
+        """What no sandbox may show: the state of this service, its keys for git hosts, those of proofs and triggers."""
         of_git = self.git_credentials_file, self.git_signing_key_file
-        return (self.home, self.workspaces, self.proof_key_folder, *filter(None, of_git))
+        of_triggers = secret_files(self.triggers)
+        return (self.home, self.workspaces, self.proof_key_folder, *filter(None, of_git), *of_triggers)
 
     @property
     def secrets(self) -> list[str]:

@@ -16,8 +16,8 @@ from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.serving import served, settings
 
 MAIN = "the token of DEPUTIZE_TOKEN"
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name:path}"})
-"""For probes, for clients that are generated, and the files of the web page; they need no token."""
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name:path}", "/v1/triggers/{name}"})
+"""For probes, clients that are generated, files of the web page, and signed deliveries; they need no token."""
 
 
 def secret_of(name: str) -> str:

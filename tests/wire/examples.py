@@ -14,6 +14,7 @@ from deputize.orchestrator.operations import Items, MergeReport, PageOf
 from deputize.orchestrator.routes.delegations import Continue, Prune, Retry
 from deputize.orchestrator.routes.operators import Alive, Ready
 from deputize.orchestrator.routes.runs import NotificationItems, PermissionItems
+from deputize.orchestrator.triggers import Triggered
 from deputize.orchestrator.uploads import Upload
 from deputize.orchestrator.workspace_files import FileList, WorkspaceFile
 from deputize.shared.checks import CommandCheck
@@ -249,6 +250,11 @@ EXAMPLES: dict[str, Any] = {
     "put_upload": {"201": UPLOAD, "200": UPLOAD},
     "list_notifications": {"200": NotificationItems(items=[NOTIFICATION])},
     "test_webhook": {"request": TESTED, "202": WEBHOOK_TEST},
+    "receive_delivery": {
+        "request": {"action": "labeled", "sender": {"login": "alice"}, "issue": {"number": 7, "title": "It fails"}},
+        "202": Triggered(outcome="started", delegation_id=ID),
+        "200": Triggered(outcome="started", delegation_id=ID, replayed=True),
+    },
     "get_cost": {"200": CostReport(by="day", items=[TOTAL.model_copy(update={"key": "2026-11-21"})], total=TOTAL)},
     "list_audit_entries": {"200": AuditPage(items=[ENTRY])},
     "list_tools": {"200": [TOOL]},
