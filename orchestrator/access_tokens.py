@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from datetime import time as clock
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ..shared.background import RepeatedCause
 from ..shared.errors import Invalid, Misconfigured, ScopeMissing, Unauthorized, Unavailable
-from ..shared.settings import Settings
+from ..shared.settings import Settings, SpendWindows
 from ..shared.settings.files import line_numbers, line_of, syntax_error
 from ..shared.wire import explain, now
 from .scopes import ALL, Scope
@@ -48,6 +48,8 @@ class TokenEntry(BaseModel):
     """The token is refused from then on; without an offset it is UTC."""
     owner: str | None = Field(default=None, pattern=rf"^{NAME}$")
     """Whose its delegations are: tokens with the same owner share theirs. None: those of its name."""
+    spend: SpendWindows | None = None
+    """Caps on what the delegations of its owner cost together. Of several tokens of an owner the lowest cap holds."""
 
     @field_validator("name", "owner")
     @classmethod
@@ -63,6 +65,11 @@ class TokenEntry(BaseModel):
             raise ValueError("is not a date or a date-time of TOML, such as 2027-01-31T12:00:00Z")
         moment = value if isinstance(value, datetime) else datetime.combine(value, clock())
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+    @property
+    def whose(self) -> str:
+        """The owner of its delegations; "" for the main token."""
+        return "" if self.name == DEFAULT else self.owner or self.name
 
     @property
     def expired(self) -> bool:
@@ -196,19 +203,28 @@ def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
 
 
 def written_entry(
-    name: str, digest: str, scopes: Sequence[str], expires: datetime | None, owner: str | None = None
+    name: str,
+    digest: str,
+    scopes: Sequence[str],
+    expires: datetime | None,
+    owner: str | None = None,
+    spend: Mapping[str, float] | None = None,
 ) -> str:
     """Returns an entry as text. Raises Invalid if a value is not allowed."""
     try:
-        TokenEntry(name=name, sha256=digest, scopes=frozenset(map(Scope, scopes)), owner=owner)
+        TokenEntry.model_validate(
+            {"name": name, "sha256": digest, "scopes": [*scopes], "owner": owner, "spend": spend or None}
+        )
     except ValidationError as error:
         mistakes = explain(error, TokenEntry)
-        option = "--owner" if mistakes[0]["pointer"] == "/owner" else "NAME"
+        option = {"owner": "--owner", "spend": "--spend"}.get(mistakes[0]["pointer"].split("/")[1], "NAME")
         raise Invalid(f"{option}: {mistakes[0]['detail']}", mistakes) from None
     listed = json.dumps([*dict.fromkeys(scopes)])
     until = f"expires = {expires:%Y-%m-%dT%H:%M:%SZ}\n" if expires else ""
     whose = f'owner = "{owner}"\n' if owner else ""
-    return f'[[token]]\nname = "{name}"\nsha256 = "{digest}"\nscopes = {listed}\n{whose}{until}'
+    caps = ", ".join(f"{window} = {usd:.9g}" for window, usd in (spend or {}).items())
+    capped = f"spend = {{{caps}}}\n" if caps else ""
+    return f'[[token]]\nname = "{name}"\nsha256 = "{digest}"\nscopes = {listed}\n{whose}{until}{capped}'
 
 
 def append_entry(path: Path, entry: str) -> None:
@@ -289,4 +305,4 @@ def caller_of(tokens: Tokens, given: bytes | None, note: RequestNote) -> Caller:
     note.token = entry.name
     if entry.expired:
         raise Unauthorized(f"the token {entry.name!r} has expired; ask the operator of the service for a new one")
-    return Caller(entry.name, entry.scopes, "" if entry.name == DEFAULT else entry.owner or entry.name)
+    return Caller(entry.name, entry.scopes, entry.whose)

@@ -36,7 +36,7 @@ from ..shared.runs.keys import record_key
 from ..shared.runs.notification import Notification
 from ..shared.runs.record import PROOF
 from ..shared.runs.record_lists import RecordLists
-from ..shared.runs.spend import check_caps
+from ..shared.runs.spend_report import check_caps
 from ..shared.runs.store import IDEMPOTENCY_SECONDS, RunStore, resume
 from ..shared.settings import Settings
 from ..shared.status_counts import StatusCounts
@@ -50,6 +50,7 @@ from .dispatcher import Dispatcher
 from .home import is_full, no_space
 from .metrics.exposition import exposition
 from .operations import AcceptedDelegation, MergeReport, PageOf, Service
+from .owner_caps import published_caps
 from .ownership import Ownership
 from .redis_server import check_room
 from .request_checks import check_after, check_arguments, check_requests
@@ -430,6 +431,7 @@ async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Del
         connect(redis_url, retries=0) as listening,
         bus.Bus(listening) as follower,
         Dispatcher(settings, redis_url) as dispatcher,
+        published_caps(redis, settings),
     ):
         store = RunStore(redis, settings.retention_seconds)
         yield Delegations(settings, store, follower, Fleet(redis), dispatcher)

@@ -24,7 +24,7 @@ from ..shared.errors import (
     Unauthorized,
     Unavailable,
 )
-from ..shared.runs.spend import seconds_to_midnight
+from ..shared.runs.spend_report import seconds_to_midnight
 from ..shared.wire import LONGEST_SHOWN, MAX_MISTAKES, Wire
 
 MEDIA_TYPE = "application/problem+json"

@@ -14,6 +14,7 @@ from ..shared.facts import Trust, Verification
 from ..shared.log import log
 from ..shared.markup import HarmlessText, harmless
 from ..shared.request import GitWorkspace
+from ..shared.runs.caps import caps_of
 from ..shared.runs.record import (
     FILE_TURNS,
     MODEL,
@@ -27,7 +28,6 @@ from ..shared.runs.record import (
     first_files,
     nothing_to_continue,
 )
-from ..shared.runs.spend import caps_of
 from ..shared.settings import ModelSettings
 from ..shared.traceparent import trace_id_of
 from .contracts import StopReason, StopSignal
@@ -53,7 +53,7 @@ from .run_files import collect_outputs, discard_files, files_left, of_files
 from .sandbox.bubblewrap import MOUNT, Sandbox
 from .sandbox.project_tools import NO_TOOLS
 from .services import Services
-from .spending import DaySpending
+from .spending import ReservedMoney
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
 from .tools.naming import call_names
@@ -112,7 +112,8 @@ class Attempt:
         self.refusals = Refusals(claim.kept.get(REFUSALS, ()), emit.mask.text, emit.set)
         self.instructions = ProjectInstructions(self.context, services.settings, services.store.redis, self.reading)
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
-        self.spending = DaySpending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
+        caps = caps_of(services.settings.spend, claim.request.labels)
+        self.spending = ReservedMoney(self.context, services.pipe, caps)
         self.trace = services.trace(claim, emit.mask)
         """The spans of this attempt; None where no traces are sent."""
         self._traceparent = claim.kept.get(TRACE, "")
@@ -183,7 +184,7 @@ class Attempt:
         if self.trace:
             self.trace.name_model(model.name, self.services.settings.table_of(asked).platform)
         self.context.emit.model = self.services.label_of(model, asked)
-        self.context.meter.set_price(model, self.spending.caps)
+        self.context.meter.set_price(model, await self.spending.first_cap(self.services.store.redis))
         return model
 
     @property

@@ -18,7 +18,7 @@ from ...shared.wording import cut
 from ..scopes import Scope
 from . import output
 from .connect import load_settings, stack_here
-from .values import Duration
+from .values import Duration, Parsed
 
 if TYPE_CHECKING:
     from ...shared.settings import Settings
@@ -172,6 +172,14 @@ class _Scopes(click.Choice[str]):
         return [super(_Scopes, self).convert(each.strip(), param, ctx) for each in value.split(",")]
 
 
+def _cap(value: str) -> tuple[str, float]:
+    window, _, usd = value.partition("=")
+    try:
+        return window.strip(), float(usd)
+    except ValueError:
+        raise ValueError(f"{value!r} is not WINDOW=USD, such as weekly_usd=20") from None
+
+
 @token.command()
 @click.argument("name")
 @click.option(
@@ -187,6 +195,14 @@ class _Scopes(click.Choice[str]):
     metavar="NAME",
     help="Whose its delegations are: tokens of one owner share them. Default: the token's name.",
 )
+@click.option(
+    "--spend",
+    "caps",
+    multiple=True,
+    type=Parsed("cap", _cap),
+    metavar="WINDOW=USD",
+    help="A cap on what its owner spends: daily_usd, weekly_usd, four_weeks_usd or total_usd.",
+)
 @click.option("--expires", type=Duration(min=1, max=1e9), metavar="TIME", help="How long it is valid: 12h, 90d.")
 @click.option(
     "--file",
@@ -195,7 +211,14 @@ class _Scopes(click.Choice[str]):
     metavar="FILE",
     help="Append its entry to this tokens file instead of printing it.",
 )
-def new(name: str, scopes: tuple[list[str], ...], owner: str | None, expires: float | None, path: Path | None) -> None:
+def new(
+    name: str,
+    scopes: tuple[list[str], ...],
+    owner: str | None,
+    caps: tuple[tuple[str, float], ...],
+    expires: float | None,
+    path: Path | None,
+) -> None:
     """Make a token called NAME and print it, once, with the entry for the file of DEPUTIZE_TOKENS_FILE.
 
     Without the scope `all` it is confined to the delegations of its owner. The entry has the token's digest only. A
@@ -208,7 +231,7 @@ def new(name: str, scopes: tuple[list[str], ...], owner: str | None, expires: fl
     made = secrets.token_urlsafe(32)
     until = None if expires is None else datetime.now(UTC) + timedelta(seconds=expires)
     entry = access_tokens.written_entry(
-        name, access_tokens.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until, owner
+        name, access_tokens.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until, owner, dict(caps)
     )
     if path is not None:
         access_tokens.append_entry(path, entry)

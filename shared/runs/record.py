@@ -33,6 +33,8 @@ WEBHOOK = "webhook"
 OWNER = "caller"
 """Whose delegation it is: a token's name or its group; none for the main token."""
 """The token whose notifications have a bound of their own."""
+RESERVED = "reserved"
+"""What its last attempt had reserved for a model call, where that was not given back."""
 UPSTREAMS = "upstreams"
 INSTRUCTIONS = "instructions"
 ANNOUNCED = "announced"
@@ -212,6 +214,8 @@ KEPT: Mapping[str, Callable[[str], Any]] = {
     TRACE: str,
     ATTEMPT_SPAN: str,
     REFUSALS: json.loads,
+    OWNER: str,
+    RESERVED: str,
 }
 """The fields of the record that a claim passes on to the capabilities that store them, and how they are read."""
 

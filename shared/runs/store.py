@@ -27,7 +27,7 @@ from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
 from ..wire import now
 from .cost import fields_of_records
-from .disk import RECORD_PARTS, forget
+from .disk import forget
 from .keys import (
     CANCEL,
     EVENTS,
@@ -35,8 +35,10 @@ from .keys import (
     LEASES,
     METRICS,
     PRESENCE,
+    RECORD_PARTS,
     children_key,
     events_key,
+    kept_under,
     keys_of,
     record_key,
 )
@@ -51,7 +53,7 @@ from .record import (
     published,
     resource,
 )
-from .spend import SPEND, kept_under
+from .spend import SPEND
 from .unstarted import ending, state_of
 
 IDEMPOTENCY_SECONDS = 24 * 3600
@@ -147,7 +149,7 @@ class RunStore:
         sent, keys = asked or [each[1] for each in new], [INDEX, LEASES]
         for id, request, _ in new:
             # The index stands for none: a user that is kept to our keys may not name an empty one.
-            key = kept_under(request, owner) or INDEX
+            key = kept_under(owner, request.idempotency_key) or INDEX
             siblings = children_key(request.parent_id) if request.parent_id else INDEX
             keys += [record_key(id), events_key(id), key, siblings]
         seconds = {"claim_ms": int(claim_seconds * 1000), "idempotency_seconds": key_seconds}

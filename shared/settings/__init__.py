@@ -5,6 +5,7 @@ from .fields import (
     AgentSettings,
     RedisSettings,
     SpendSettings,
+    SpendWindows,
     ToolSettings,
 )
 from .loading import Settings
@@ -21,6 +22,7 @@ __all__ = [
     "SandboxSettings",
     "Settings",
     "SpendSettings",
+    "SpendWindows",
     "ToolSettings",
     "environment",
     "header_pairs",

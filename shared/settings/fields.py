@@ -108,16 +108,35 @@ class ToolSettings(_Table):
         return self
 
 
-class SpendSettings(_Table):
-    """Caps on what the fleet's model calls cost in a day (UTC), in US dollars.
+_Usd = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
+
+
+class SpendWindows(_Table):
+    """Caps on money, in US dollars, by the window in which it is spent. A window's days (UTC) include today."""
+
+    daily_usd: _Usd = None
+    """In a day."""
+    weekly_usd: _Usd = None
+    """In 7 days."""
+    four_weeks_usd: _Usd = None
+    """In 28 days."""
+    total_usd: _Usd = None
+    """In all time since it is counted."""
+
+
+def _a_day(given: Any) -> Any:
+    """A number alone caps a day."""
+    return {"daily_usd": given} if isinstance(given, int | float | str) else given
+
+
+class SpendSettings(SpendWindows):
+    """Caps on what the fleet's model calls cost, for all delegations together and by label.
 
     Before each call its highest cost is reserved. What would exceed a cap ends its run, and nothing more is accepted.
     """
 
-    daily_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """For all delegations together."""
-    per_label: Annotated[dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], TABLE] = {}
-    """By label: ``"team:docs" = 5`` caps that value, ``team = 5`` each value of the label."""
+    per_label: Annotated[dict[str, Annotated[SpendWindows, BeforeValidator(_a_day)]], TABLE] = {}
+    """By label: ``"team:docs" = 5`` caps a day of that value, ``team = {weekly_usd = 20}`` a week of each value."""
 
 
 def _some_limits(value: dict[str, Any]) -> dict[str, Any]:
@@ -351,7 +370,7 @@ class SettingsFields(_Table):
     tools: ToolSettings = ToolSettings()
     """The tools that this worker offers."""
     spend: SpendSettings = SpendSettings()
-    """Caps on a day's cost. The service and all workers need the same ones."""
+    """Caps on money. The service and all workers need the same ones."""
     prices: Annotated[dict[str, ModelPrice], TABLE] = {}
     """Prices of models, by name, where they are unknown or others than those of the provider's list. A variable holds
     JSON: ``{"my-model": {"input": 1, "output": 5}}``; ``PRICES_FILE`` names a file of it."""

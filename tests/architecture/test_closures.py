@@ -17,7 +17,7 @@ from tests.architecture.sources import ROOT
 
 ROOFS = {
     "worker.core.loop": 11_100,
-    "worker.core.limits": 4_650,
+    "worker.core.limits": 3_600,
     "worker.tools.base": 5_300,
     "worker.core.run": 12_750,
 }

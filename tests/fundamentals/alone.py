@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 from deputize.shared.message import Message
@@ -115,9 +115,8 @@ class NoPrefix:
 class NoCaps:
     """Spends without a limit."""
 
-    is_capped = False
+    is_capped = under_way = False
 
-    async def allowance(self, prompt_tokens: int, wanted: int) -> int:
-        return wanted
-
-    async def book(self) -> None: ...
+    @asynccontextmanager
+    async def reserved(self, prompt_tokens: int, wanted: int) -> AsyncGenerator[int]:
+        yield wanted

@@ -52,7 +52,7 @@ async def test_over_the_days_cap_nothing_is_accepted(service: Delegations) -> No
 
 async def test_over_a_labels_cap_that_label_is_refused_and_others_are_not(service: Delegations) -> None:
     await spent(service, "team:docs", 5.5)
-    with pytest.raises(SpendCapReached, match=r"spend.per_label team:docs: \$5.5000 of \$5 a day"):
+    with pytest.raises(SpendCapReached, match=r"spend.per_label team:docs daily_usd: \$5.5000 of \$5 a day"):
         await service.create(DelegationRequest(task="do it", labels={"team": "docs"}))
     await service.create(DelegationRequest(task="do it", labels={"team": "shop"}))
 

@@ -32,6 +32,8 @@ KEPT_WITHOUT_END = (
     "deputize:presence",
     "deputize:webhooks",
     "deputize:metrics",
+    "deputize:spend:total",
+    "deputize:spend:caps",
     "deputize:celery:",
     "deputize:test",
 )

@@ -66,9 +66,9 @@ class Bench:
         self.settings = settings
         self.store: RunStore = services.store
 
-    async def accept(self, request: DelegationRequest) -> str:
+    async def accept(self, request: DelegationRequest, owner: str = "") -> str:
         limits = request.limits.capped(self.settings.caps)
-        return (await self.store.accept([(new_id(), request, limits)], 30))[0].id
+        return (await self.store.accept([(new_id(), request, limits)], 30, owner=owner))[0].id
 
     async def run(self, task: str = "do it", **fields: Any) -> ToolAgentResult:
         """Accepts a delegation, carries it out here and returns its result."""

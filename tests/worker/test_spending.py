@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -15,11 +16,13 @@ import pytest
 from pydantic import SecretStr
 from redis.exceptions import ResponseError
 
+from deputize.orchestrator.owner_caps import publish
 from deputize.shared.delegation import Usage
 from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.caps import Cap, caps_of_owner
 from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.keys import RESERVED_MONEY, record_key, spend_key
-from deputize.shared.runs.spend import Cap
+from deputize.shared.settings import SpendWindows
 from deputize.shared.wire import now
 from deputize.worker.attempts import Attempt
 from deputize.worker.core.conversation import Conversation
@@ -35,7 +38,7 @@ from deputize.worker.models.base import Price
 from deputize.worker.models.caching import FIVE_MINUTES, Retention
 from deputize.worker.models.credentials import Credentials
 from deputize.worker.redis_record import RedisRecord
-from deputize.worker.spending import DaySpending
+from deputize.worker.spending import ReservedMoney
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, PromptCache, Turn, text
 from tests.runs.bench import Bench, call, open_bench, say, script
@@ -98,19 +101,83 @@ async def test_a_label_has_a_cap_of_its_own(capped: Bench, tmp_path: Path, label
     assert await spent(capped) == pytest.approx((result.usage.cost_usd or 0) + 0.003)
 
 
-async def test_what_a_lost_worker_had_reserved_is_given_back_by_the_next_one(capped: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_call_that_was_cut_off_counts_with_all_that_was_reserved(
+    capped: Bench, tmp_path: Path, is_lost: bool
+) -> None:
+    """Nothing states what the endpoint has billed for it. A lost worker has left its reservation, here as the version
+    before has written it: without the attempt."""
     slow = script(tmp_path, {"blocks": [say("done")], "usage": USAGE, "delay": 1000}, price=PRICE)
     id = await capped.accept(DelegationRequest(task="do it", model=slow))
     running = asyncio.create_task(carry_out(capped.services, id))
     await until(lambda: reserves(capped, id))
-    assert float((await reserved(capped))[0]) > 0
-    running.cancel()
-    await asyncio.wait({running})
-    assert await reserves(capped, id)
+    left = json.loads(await capped.store.redis.hget(record_key(id), "reserved"))
+    if is_lost:
+        old = {"money": left["money"], "counters": left["counters"]}
+        await capped.store.redis.hset(record_key(id), "reserved", json.dumps(old))
+        await capped.lose(id)
+    else:
+        running.cancel()
+        await asyncio.wait({running})
+        assert await reserved(capped) == []
     await capped.store.cancel(id)
     await carry_out(capped.services, id)
+    await asyncio.wait({running})
     assert (await capped.result(id)).termination_reason == "cancelled"
     assert await reserved(capped) == []
+    assert await spent(capped) == pytest.approx(left["money"] / 1e9)
+
+
+@pytest.mark.parametrize("labels", [{}, {"team": "other"}, {"owner": "bob"}])
+async def test_the_caps_of_an_owner_hold_whatever_labels_a_request_names(
+    redis_url: str, tmp_path: Path, labels: dict[str, str]
+) -> None:
+    windows = SpendWindows(weekly_usd=CAP)
+    async with open_bench(redis_url, tmp_path / "home") as bench:
+        await publish(bench.store.redis, {"ann": caps_of_owner(windows, "ann")})
+        id = await bench.accept(DelegationRequest(task="t", model=endless(tmp_path), labels=labels), owner="ann")
+        await carry_out(bench.services, id)
+        result = await bench.result(id)
+        assert result.termination_reason == "budget"
+        assert "weekly_usd of the owner ann (US dollars in 7 days) 0.05 reached" in result.summary
+        assert 0.03 < (result.usage.cost_usd or 0) <= CAP
+        free = await bench.accept(DelegationRequest(task="t", model=endless(tmp_path)), owner="bob")
+        await carry_out(bench.services, free)
+        assert (await bench.result(free)).termination_reason != "budget"
+        unpriced = await bench.accept(DelegationRequest(task="t", model="house-model"), owner="ann")
+        await carry_out(bench.services, unpriced)
+        assert (await bench.result(unpriced)).termination_reason == "refused"
+
+
+async def test_a_cap_that_is_lowered_holds_from_the_next_call_of_a_running_delegation(
+    redis_url: str, tmp_path: Path
+) -> None:
+    class Lowers(Part):
+        def __init__(self, attempt: Attempt) -> None:
+            self._run, self._redis = attempt.context, attempt.services.store.redis
+
+        async def before_turn(self, limit: LimitReached | None) -> None:
+            if self._run.meter.turns == 2:
+                await publish(self._redis, {"ann": caps_of_owner(SpendWindows(daily_usd=0), "ann")})
+
+    async with open_bench(redis_url, tmp_path / "home", parts=[Lowers]) as bench:
+        await publish(bench.store.redis, {"ann": caps_of_owner(SpendWindows(daily_usd=1), "ann")})
+        id = await bench.accept(DelegationRequest(task="t", model=endless(tmp_path)), owner="ann")
+        await carry_out(bench.services, id)
+        result = await bench.result(id)
+        assert (result.termination_reason, result.usage.input_tokens) == ("budget", 2 * USAGE["input"])
+
+
+async def test_a_retried_request_reserves_again_for_its_next_try() -> None:
+    """What the failed one has cost is spent by then."""
+    meter, pipe = Meter(Limits(), Price(input=2, output=10, cache_read=0.2, cache_write=2.5)), GrantingPipe()
+    run: Any = SimpleNamespace(claim=SimpleNamespace(id="dlg_1", fence="1:a", kept={}), meter=meter)
+    spending = ReservedMoney(run, pipe, [Cap("spend.daily_usd", "*", 1)])  # pyright: ignore[reportArgumentType]
+    async with spending.reserved(1000, 500):
+        meter.spend(Usage(input_tokens=900), wasted=True)
+    async with spending.reserved(1000, 500):
+        pass
+    assert pipe.totals == [0, 1_800_000, 1_800_000, 1_800_000]
 
 
 async def reserves(bench: Bench, id: str) -> bool:
@@ -134,9 +201,11 @@ class GrantingPipe:
 
     granted: int | None = None
     asked: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    totals: list[int] = field(default_factory=list[int])
 
     def script(self, _: object, keys: object, arguments: dict[str, Any]) -> asyncio.Future[list[str]]:
         self.asked.append((arguments["wanted"], arguments["least"]))
+        self.totals.append(arguments["total"])
         granted: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         granted.set_result(["granted", str(self.granted or arguments["wanted"])])
         return granted
@@ -147,14 +216,16 @@ class GrantingPipe:
 @pytest.mark.parametrize(("hour", "prompt"), [(False, 2.5), (True, 4)])
 async def test_the_dearest_rate_that_a_prompt_may_have_is_reserved(hour: bool, prompt: float) -> None:
     pipe: Any = GrantingPipe()
-    claim: Any = SimpleNamespace(id="dlg_1", fence="1:a")
+    claim: Any = SimpleNamespace(id="dlg_1", fence="1:a", kept={})
     meter = Meter(Limits(), Price(input=2, output=10, cache_read=0.2, cache_write=2.5), hour_writes=hour)
     run: Any = SimpleNamespace(claim=claim, meter=meter)
-    spending = DaySpending(run, pipe, [Cap("spend.daily_usd", "*", 1)])
-    assert await spending.allowance(1000, 500) == 500
-    assert pipe.asked == [(1000 * prompt * 1000 + 501 * 10_000, 1000 * prompt * 1000 + 65 * 10_000)]
+    spending = ReservedMoney(run, pipe, [Cap("spend.daily_usd", "*", 1)])
+    async with spending.reserved(1000, 500) as most:
+        assert most == 500
+    assert pipe.asked == [(1000 * prompt * 1000 + 501 * 10_000, 1000 * prompt * 1000 + 64 * 10_000), (0, 0)]
     pipe.granted = round(1000 * prompt * 1000 + 200.5 * 10_000)
-    assert await spending.allowance(1000, 500) == 200
+    async with spending.reserved(1000, 500) as most:
+        assert most == 200
 
 
 async def test_a_run_whose_last_spending_cannot_be_booked_has_no_result_before_the_next_attempt(
@@ -256,7 +327,7 @@ async def calls_of(fake: FakeModel, clock: Clock) -> AsyncGenerator[tuple[ModelC
             wait=EndpointWait(Outages(pipe), emit.emit, emit.set, run.meter.check_wait),
             shared=PrefixWait(SharedPrefixes(pipe), emit.emit, nullcontext),
             count=counted.append,
-            spending=DaySpending(run, pipe, ()),
+            spending=ReservedMoney(run, pipe, ()),
             retention=Retention(clock),
         )
         run.meter.set_price(calls.model)

@@ -1,13 +1,13 @@
 """Limit enforcement: whether a run has had enough turns, tool calls, time, tokens, money or files is decided here.
 
-Only the day's caps are compared in Redis (``spend.lua``): the whole fleet shares them, so comparing and reserving must
-be one atomic step. ``Meter.capped_allowance`` is passed the answer: the money granted, or the cap that is reached.
+Caps on money are compared in Redis (``spend.lua``): whole trees, owners and the fleet share them, so comparing and
+reserving is one atomic step. ``Meter.capped_allowance`` is passed the money that is granted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 from ...shared.delegation import TerminationReason, Usage
 from ...shared.errors import DeputizeError, ModelUnavailable, Refused
 from ...shared.request import Limits
-from ...shared.runs.spend import Cap
 from ...shared.text import plain_number
 from ..models.base import Model, Price, priced
 
@@ -26,6 +25,8 @@ REPORT_TOKENS = 1_000
 """Output tokens that are reserved for the final turn, within SUMMARY_SHARE of the limit."""
 REPORT_PROMPT_TOKENS = 20_000
 """Prompt tokens that are reserved for it: a conversation that has more may be replaced by the log of the steps."""
+HALF_UNIT = 0.5e-9
+"""US dollars: what is reserved is rounded to billionths."""
 SMALLEST_REPLY = 64
 """Output tokens below which a model call is useless."""
 
@@ -84,10 +85,10 @@ class Meter:
     booked: list[str] = field(default_factory=list[str])
     """The child delegations whose usage is included in ``usage``."""
 
-    def set_price(self, model: Model, caps: Sequence[Cap] = ()) -> None:
-        """Sets the price of further replies. For the day's caps, scripts cost nothing.
+    def set_price(self, model: Model, cap: str = "") -> None:
+        """Sets the price of further replies. For caps on money, scripts cost nothing.
 
-        Raises ``Refused`` where a cost limit or one of the caps has no known price to enforce it.
+        Raises ``Refused`` where a cost limit or the ``cap`` of this name has no known price to enforce it.
         """
         self.price = model.price()
         if self.limits.max_cost_usd is not None and self.price is None:
@@ -95,9 +96,9 @@ class Meter:
                 f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
             )
             raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
-        if caps and self.price is None and not model.name.startswith("scripted"):
+        if cap and self.price is None and not model.name.startswith("scripted"):
             raise Refused(
-                f"{caps[0].name} cannot be held: the price of {model.name} is not known. "
+                f"{cap} cannot be held: the price of {model.name} is not known. "
                 "The operator of this service can set it in `prices`"
             )
 
@@ -306,17 +307,12 @@ class Meter:
         prompt = self.price.highest_prompt_cost(prompt_tokens, hour_writes=self.hour_writes)
         output = self.price.rates(prompt_tokens).output / 1_000_000
         # One token more: what is granted is converted back to whole tokens.
-        return prompt + (wanted + 1) * output, prompt + (SMALLEST_REPLY + 1) * output
+        return prompt + (wanted + 1) * output, prompt + SMALLEST_REPLY * output
 
-    def capped_allowance(self, prompt_tokens: int, wanted: int, granted: float | Cap) -> int:
-        """Returns how many of the ``wanted`` output tokens the next call may have by the day's caps.
-
-        ``granted`` are the US dollars reserved for it, or the cap that is reached. Raises ``LimitReached(BUDGET)``.
-        """
-        if isinstance(granted, Cap):
-            raise LimitReached(TerminationReason.BUDGET, f"{granted.name} (US dollars a day)", f"{granted.usd:g}")
+    def capped_allowance(self, prompt_tokens: int, wanted: int, granted: float) -> int:
+        """Returns how many of the ``wanted`` output tokens the next call may have for the US dollars ``granted``."""
         assert self.price is not None
-        output = affordable(prompt_tokens, granted, self.price, hour_writes=self.hour_writes)
+        output = affordable(prompt_tokens, granted + HALF_UNIT, self.price, hour_writes=self.hour_writes)
         return min(wanted, max(SMALLEST_REPLY, output))
 
     def unstored(self) -> Usage | None:

@@ -176,17 +176,15 @@ class ModelCalls:
         async with shared, self.wait.call(endpoint, begin):
             while True:
                 allowance = meter.output_allowance(tokens, prompt.max_output_tokens)
-                most = await self.spending.allowance(tokens, allowance)
-                allowed = prompt if most == prompt.max_output_tokens else replace(prompt, max_output_tokens=most)
-                if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
-                    if reply.estimated:
-                        self.run.report_error(
-                            "the endpoint sent no token counts: usage and cost are estimates", "usage"
-                        )
-                    usage = meter.spend(reply.usage)
-                    self.count(usage)
-                    await self.spending.book()
-                    return replace(reply, usage=usage)
+                async with self.spending.reserved(tokens, allowance) as most:
+                    allowed = prompt if most == prompt.max_output_tokens else replace(prompt, max_output_tokens=most)
+                    if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
+                        if reply.estimated:
+                            what = "the endpoint sent no token counts: usage and cost are estimates"
+                            self.run.report_error(what, "usage")
+                        usage = meter.spend(reply.usage)
+                        self.count(usage)
+                        return replace(reply, usage=usage)
 
     def _begin(self, usage: Usage, counted: bool) -> None:
         """Stores what is owed for the reply under way, and that its turn is not yet complete."""
@@ -199,7 +197,7 @@ class ModelCalls:
 
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
         """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""
-        begun, sent = False, time.monotonic()
+        begun, sent, self.spending.under_way = False, time.monotonic(), True
         self.shared.sends()
         async with aclosing(self.model.reply(prompt)) as parts:
             async for part in parts:
@@ -218,11 +216,12 @@ class ModelCalls:
                         meter = self.run.meter
                         meter.spend(part.wasted, wasted=True)
                         self.shared.failed()
+                        self.spending.under_way = False
                         fits = meter.output_allowance(tokens, prompt.max_output_tokens) >= prompt.max_output_tokens
                         await self.wait.retry(turn, part, begun=begun)
-                        if not fits:
+                        if not fits or (self.spending.is_capped and part.wasted.total):
                             return None
-                        begun, sent = False, time.monotonic()
+                        begun, sent, self.spending.under_way = False, time.monotonic(), True
                     case Reply():
                         self.retention.note_reply()
                         return part

@@ -165,15 +165,17 @@ class Repetition(Protocol):
 
 
 class Spending(Protocol):
-    """One run's share of the day's caps."""
+    """The money that one run reserves for its model calls."""
+
+    under_way: bool
+    """Whether a request was sent whose outcome is not known yet."""
 
     @property
     def is_capped(self) -> bool: ...
 
-    async def allowance(self, prompt_tokens: int, wanted: int) -> int:
-        """Returns how many output tokens the next call may have. Raises ``LimitReached(BUDGET)`` and ``Fenced``."""
-        ...
+    def reserved(self, prompt_tokens: int, wanted: int) -> AbstractAsyncContextManager[int]:
+        """Enters with how many output tokens the call in the block may have; then books what it cost.
 
-    async def book(self) -> None:
-        """Books what was spent and releases the reservation."""
+        Raises ``LimitReached(BUDGET)`` and ``Fenced``.
+        """
         ...

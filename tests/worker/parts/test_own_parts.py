@@ -20,7 +20,7 @@ from deputize.worker.core.part import Part, Work
 from deputize.worker.parts.subagents import Subagents
 from deputize.worker.parts.table import LAST, PARTS
 from deputize.worker.permission import PermissionRequests
-from deputize.worker.spending import DaySpending
+from deputize.worker.spending import ReservedMoney
 from deputize.worker.task import carry_out
 from deputize.worker.tools.base import ToolResult
 from tests.runs.bench import call, open_bench, say, script
@@ -154,7 +154,7 @@ def test_what_a_part_behind_another_one_returns_is_seen_by_that() -> None:
     assert [pair for pair in pairs if names.index(pair[0]) > names.index(pair[1])] == []
 
 
-@pytest.mark.parametrize("part", [Subagents, PermissionRequests, DaySpending])
+@pytest.mark.parametrize("part", [Subagents, PermissionRequests, ReservedMoney])
 def test_no_result_is_written_where_something_outside_the_run_would_go_on_or_be_lost(part: type[Part]) -> None:
     assert (part.must_settle, Part.must_settle) == (True, False)
 

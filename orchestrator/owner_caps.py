@@ -1,0 +1,76 @@
+"""The caps on money of owners: read from the tokens file and published in Redis, where model calls look them up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ..shared.background import RepeatedCause
+from ..shared.connection import REDIS_ERRORS, shielded
+from ..shared.errors import Misconfigured
+from ..shared.runs.caps import Cap, caps_of_owner
+from ..shared.runs.keys import OWNER_CAPS
+from ..shared.settings import Settings
+from .access_tokens import TokenEntry, TokenFile
+
+LOOK_SECONDS = 2.0
+"""Seconds between two looks at the tokens file."""
+
+
+def caps_by_owner(entries: Iterable[TokenEntry]) -> Mapping[str, list[Cap]]:
+    """Returns the caps of each owner. Of several tokens of one owner the lowest cap of each window holds."""
+    found = defaultdict[str, dict[str, Cap]](dict)
+    for entry in entries:
+        for cap in caps_of_owner(entry.spend, entry.whose) if entry.spend else ():
+            lowest = found[entry.whose].setdefault(cap.name, cap)
+            if cap.usd < lowest.usd:
+                found[entry.whose][cap.name] = cap
+    return {owner: [*caps.values()] for owner, caps in found.items()}
+
+
+async def publish(redis: Any, caps: Mapping[str, list[Cap]]) -> None:
+    """Writes the caps of all owners, if they differ from those that are there."""
+    wanted = {owner: json.dumps([cap.to_dict() for cap in own]) for owner, own in caps.items()}
+    if wanted == await redis.hgetall(OWNER_CAPS):
+        return
+    async with redis.pipeline() as transaction:
+        transaction.delete(OWNER_CAPS)
+        if wanted:
+            transaction.hset(OWNER_CAPS, mapping=wanted)
+        await transaction.execute()
+
+
+@asynccontextmanager
+async def published_caps(redis: Any, settings: Settings) -> AsyncGenerator[None]:
+    """Publishes what the tokens file caps while the block runs, soon after each change of the file.
+
+    While the file cannot be used, or Redis does not answer, the caps that were published before hold.
+    """
+    if settings.tokens_file is None:
+        yield
+        return
+    file, trouble = TokenFile(settings.tokens_file), RepeatedCause("the caps of the tokens file are not published")
+
+    async def look() -> None:
+        try:
+            await shielded(publish(redis, caps_by_owner(file.entries())))
+            trouble.works()
+        except (Misconfigured, *REDIS_ERRORS) as error:
+            trouble.failed(error)
+
+    async def look_forever() -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await look()
+
+    await look()
+    looking = asyncio.create_task(look_forever(), name="caps of owners")
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})

@@ -1,0 +1,99 @@
+"""The caps of owners in the tokens file: they hold for new delegations, and soon after a change of the file."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.orchestrator.access_tokens import parse_tokens
+from deputize.orchestrator.delegations import open_service
+from deputize.orchestrator.owner_caps import caps_by_owner
+from deputize.shared.errors import Misconfigured, SpendCapReached
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import OWNER_CAPS, SPENT_MONEY, spend_key
+from deputize.shared.runs.spend_report import owner_caps
+from deputize.shared.settings import Settings
+from deputize.shared.wire import now
+from tests.orchestrator.access_tokens import entry, write
+from tests.waiting import until
+
+CAPPED = "spend = {weekly_usd = 5, total_usd = 50}\n"
+
+
+def using(folder: Path, redis_url: str, *entries: str) -> Settings:
+    return Settings(redis_url=redis_url, home=folder, tokens_file=write(folder / "tokens.toml", *entries))
+
+
+async def spend(redis: Any, counter: str, usd: float, days_ago: int = 0) -> None:
+    key = spend_key(f"{now() - timedelta(days=days_ago):%Y-%m-%d}")
+    await redis.hset(key, counter, round(usd * 1e9))
+    await redis.expire(key, 60)
+
+
+@pytest.mark.parametrize(("days_ago", "is_refused"), [(0, True), (6, True), (7, False)])
+async def test_a_window_moves_on_with_each_day(redis_url: str, tmp_path: Path, days_ago: int, is_refused: bool) -> None:
+    async with open_service(using(tmp_path, redis_url, entry("ann", "submit", more=CAPPED)), redis_url) as service:
+        await spend(service.store.redis, "@ann", 5, days_ago)
+        ann, bob = service.of("ann", is_confined=True), service.of("bob", is_confined=True)
+        await bob.create(DelegationRequest(task="t", labels={"owner": "ann"}))
+        if not is_refused:
+            await ann.create(DelegationRequest(task="t"))
+            return
+        for labels in ({}, {"team": "another"}):
+            with pytest.raises(SpendCapReached, match=r"weekly_usd of the owner ann: \$5.0000 of \$5 in 7 days"):
+                await ann.create_many([DelegationRequest(task="t", labels=labels)])
+
+
+async def test_a_cap_on_all_time_ends_with_no_day(redis_url: str, tmp_path: Path) -> None:
+    async with open_service(using(tmp_path, redis_url, entry("ann", "submit", more=CAPPED)), redis_url) as service:
+        await service.store.redis.hset(SPENT_MONEY, "@ann", 50 * 10**9)
+        with pytest.raises(SpendCapReached, match=r"total_usd .* in all is spent; .* before it is raised"):
+            await service.of("ann").create(DelegationRequest(task="t"))
+
+
+async def test_a_changed_file_is_published_and_a_wrong_one_changes_nothing(redis_url: str, tmp_path: Path) -> None:
+    settings = using(tmp_path, redis_url, entry("ann", "submit", more=CAPPED))
+    async with open_service(settings, redis_url) as service:
+        redis = service.store.redis
+        assert [(cap.name, cap.days, cap.usd) for cap in await owner_caps(redis)] == [
+            ("weekly_usd of the owner ann", 7, 5),
+            ("total_usd of the owner ann", 0, 50),
+        ]
+        write(tmp_path / "tokens.toml", entry("ann", "submit", more="spend = {weekly_usd = -1}\n"))
+
+        async def is_lowered() -> bool:
+            return [cap.usd for cap in await owner_caps(redis, "ann")] == [1]
+
+        write(tmp_path / "tokens.toml", entry("ann", "submit", more="spend = {daily_usd = 1}\n"))
+        await until(is_lowered)
+    write(tmp_path / "tokens.toml", "nonsense")
+    async with open_service(settings, redis_url) as service:
+        assert await service.store.redis.hkeys(OWNER_CAPS) == ["ann"]
+    write(tmp_path / "tokens.toml", entry("ann", "submit"))
+    async with open_service(settings, redis_url) as service:
+        assert await owner_caps(service.store.redis) == []
+
+
+def test_of_several_tokens_of_an_owner_the_lowest_cap_of_each_window_holds() -> None:
+    text = "\n".join(
+        [
+            entry("a", "submit", more='owner = "team"\nspend = {daily_usd = 3, weekly_usd = 5}\n'),
+            entry("b", "submit", more='owner = "team"\nspend = {daily_usd = 2, total_usd = 9}\n'),
+            entry("team", "submit", more="spend = {weekly_usd = 8}\n"),
+            entry("c", "submit"),
+        ]
+    )
+    caps = caps_by_owner(parse_tokens(text.encode(), Path("tokens.toml")))
+    assert {owner: {(cap.days, cap.usd) for cap in own} for owner, own in caps.items()} == {
+        "team": {(1, 2), (7, 5), (0, 9)}
+    }
+    assert {cap.counter for cap in caps["team"]} == {"@team"}
+
+
+@pytest.mark.parametrize("spend", ["{daily_usd = -1}", "{hourly_usd = 1}", "{daily_usd = inf}", "5"])
+def test_a_wrong_cap_is_refused_with_its_line(spend: str) -> None:
+    with pytest.raises(Misconfigured, match="line 5: spend"):
+        parse_tokens(entry("ann", "submit", more=f"spend = {spend}\n").encode(), Path("tokens.toml"))
