@@ -68,6 +68,8 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.tokens = Tokens(settings)
+    for name, trigger in settings.triggers.items():
+        trigger.secrets(name)
     app.state.slots = StreamSlots(settings.max_streams, settings.max_streams_per_caller)
     app.state.trigger_slots = StreamSlots(MOST_DELIVERIES, MOST_OF_ADDRESS)
     # An application that includes a router builds each of its routes again, with the first request.
