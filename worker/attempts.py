@@ -18,6 +18,7 @@ from ..shared.runs.caps import caps_of
 from ..shared.runs.record import (
     FILE_TURNS,
     MODEL,
+    OWNER,
     REFUSALS,
     TOOLS,
     TRACE,
@@ -42,7 +43,9 @@ from .core.repetition import Repetition
 from .core.resources import RunOutputs
 from .core.run_context import RunContext, not_executed
 from .core.tool_calls import ToolCalls
-from .fleet.gate import EndpointWait, PrefixWait
+from .fleet.admission.pace import Order
+from .fleet.admission.wait import EndpointWait
+from .fleet.gate import PrefixWait
 from .fleet.inbox import Inbox
 from .instructions.part import ProjectInstructions
 from .models.base import Model
@@ -131,6 +134,8 @@ class Attempt:
         self._workspace: Workspace | None = None
         self._sandbox: Sandbox | None = None
         self._file_turns = claim.file_turns
+        self._session: str | None = None
+        """The conversation that the root of the run tree comes from."""
         self._project = NO_TOOLS
         self._continued: tuple[bytes, ...] = ()
         """The conversation that it goes on with, until it has a history of its own."""
@@ -310,6 +315,14 @@ class Attempt:
                 conversation.ask(*more)
         return conversation, model
 
+    @property
+    def _order(self) -> Order:
+        """Whose turn the run's model calls take: the root's owner, else its conversation, else the root itself."""
+        claim = self.context.claim
+        named = ("owner", claim.kept.get(OWNER)), ("session", self._session)
+        owner = next((f"{kind}:{name}" for kind, name in named if name), claim.path[0])
+        return Order(owner, priority=claim.request.priority)
+
     def _model_calls(self, model: Model, conversation: Conversation, tools: RunTools) -> ModelCalls:
         run, services = self.context, self.services
         return ModelCalls(
@@ -330,6 +343,7 @@ class Attempt:
                 run.emit.set,
                 run.meter.check_wait,
                 run.claim.request.session_id or run.claim.path[0],
+                self._order,
             ),
             shared=PrefixWait(services.prefixes, run.emit.emit, partial(run.waits.without_clock, "shared_prefix")),
             count=services.status.count,
@@ -387,4 +401,5 @@ class Attempt:
             workspace=self.workspace.path,
         )
         parents = await retried(partial(self.services.store.many, claim.path[:-1]))
+        self._session = (parents[0] if parents else claim).request.session_id
         return replace(own, above=[within(own, parent.request, depth) for depth, parent in enumerate(parents)])

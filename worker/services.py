@@ -31,7 +31,8 @@ from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
 from .core.emit import Emitter
 from .core.part import Part
-from .fleet.gate import Outages, SharedPrefixes
+from .fleet.admission.outage import Outages
+from .fleet.gate import SharedPrefixes
 from .fleet.inbox import WRAP_UP_SECONDS
 from .fleet.janitor import Janitor, Presence
 from .fleet.lease import Leases

@@ -60,6 +60,10 @@ def outage_key(endpoint: str) -> str:
     return f"deputize:outage:{endpoint}"
 
 
+def pace_key(endpoint: str) -> str:
+    return f"deputize:pace:{endpoint}"
+
+
 def prefix_key(prefix: str) -> str:
     return f"deputize:prefix:{prefix}"
 

@@ -72,7 +72,8 @@ UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.
 
 What this version does not know may be a limit or a check, so it is not passed over.
 """
-RENEW, RELEASE, LAPSE, OUTAGE, PREFIX = map(Script, ("renew", "release", "lapse", "outage", "prefix"))
+RENEW, RELEASE, LAPSE = map(Script, ("renew", "release", "lapse"))
+OUTAGE, PACE, PREFIX = map(Script, ("outage", "pace", "prefix"))
 CLAIM, STALLED = Script("standstills", "claim"), Script("standstills", "stalled")
 ACCEPT, REAP = Script("count", "accept"), Script("count", "reap")
 RECORD = Script("file", "notify", "count", "standstills", "record")
@@ -91,7 +92,7 @@ CANCELLED = {
 """The result of a delegation that was cancelled before it ran."""
 COUNTING = {"metrics": METRICS, "accepted": ACCEPTED.field(), "lost": LEASES_LOST.field()}
 """What the scripts that accept and reap delegations count."""
-WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PREFIX)
+WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PACE, PREFIX)
 """The scripts that a worker's pipe may run."""
 
 

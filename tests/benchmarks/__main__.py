@@ -40,6 +40,7 @@ NUMBERS = (
     "cancelling",
     "recovery",
     "repositories",
+    "admission",
 )
 """Modules with ``async def measure(runs) -> list[Number]``, quickest first."""
 

@@ -59,8 +59,11 @@ def _answer(call: dict[str, Any], folder: Path) -> dict[str, Any]:
 async def main(options: argparse.Namespace) -> None:
     limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
     http = anthropic.DefaultAsyncHttpxClient(limits=limits, trust_env=False)
-    async with AsyncAnthropic(base_url=options.url, api_key="benchmark-key", http_client=http) as client:
-        for _ in range(WARM_UP):
+    client = AsyncAnthropic(
+        base_url=options.url, api_key="benchmark-key", http_client=http, max_retries=options.retries or 2
+    )
+    async with client:
+        for _ in range(0 if options.retries else WARM_UP):
             await converse(client, options.task, options.folder)
         free = asyncio.Semaphore(options.at_once)
 
@@ -69,8 +72,9 @@ async def main(options: argparse.Namespace) -> None:
                 return await converse(client, options.task, options.folder)
 
         before = _cpu_seconds()
-        turns = sum(await asyncio.gather(*(one() for _ in range(options.count))))
-        print(json.dumps({"cpu_seconds": _cpu_seconds() - before, "turns": turns}))
+        ends = await asyncio.gather(*(one() for _ in range(options.count)), return_exceptions=bool(options.retries))
+        turns = [end for end in ends if isinstance(end, int)]
+        print(json.dumps({"cpu_seconds": _cpu_seconds() - before, "turns": sum(turns), "finished": len(turns)}))
 
 
 def _cpu_seconds() -> float:
@@ -85,4 +89,5 @@ if __name__ == "__main__":
     parser.add_argument("--task", required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--at-once", type=int, required=True)
+    parser.add_argument("--retries", type=int, help="of each request; conversations may then fail")
     uvloop.run(main(parser.parse_args()))

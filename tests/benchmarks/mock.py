@@ -2,6 +2,7 @@
 
 A process of its own: `python -m tests.benchmarks.mock --fd N` serves a listening socket. POST /v1/messages answers as
 the conversation's SCRIPT line decides (script.py), GET /stats reports what was seen since the last POST /reset.
+POST /limit?rate=4&burst=8&retry=1 puts a token bucket before the answers, which then take 50 to 300 ms.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
+import random
 import re
 import socket
 import time
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl
 
 import uvloop
 
@@ -23,15 +28,60 @@ LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 RESULT = b'"tool_result"'
 
 
+LIMIT = re.compile(rb"POST /limit\?(\S*)")
+DELAYS = 50, 300
+"""Milliseconds until the beginning of an answer, of an endpoint with a limit."""
+REFUSAL = b'{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed the rate limit."}}'
+
+
+@dataclass
+class Limit:
+    """A token bucket, full at first."""
+
+    rate: float
+    burst: float
+    retry: bool
+    """Whether a refusal states in whole seconds when to try again."""
+    _tokens: float = field(init=False)
+    _at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._tokens = self.burst
+
+    def refusal(self) -> bytes | None:
+        """Takes one token. Returns the answer where there is none."""
+        now = time.monotonic()
+        self._tokens, self._at = min(self.burst, self._tokens + (now - self._at) * self.rate), now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return None
+        asked = b"retry-after: %d\r\n" % math.ceil((1 - self._tokens) / self.rate) if self.retry else b""
+        head = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n"
+        return head + asked + b"content-length: %d\r\n\r\n%b" % (len(REFUSAL), REFUSAL)
+
+
 class Stats:
     """What the mock has seen. ``peak`` is how many requests were being answered at the same time."""
 
     def __init__(self) -> None:
-        self.turns = self.now = self.peak = 0
+        self.turns = self.now = self.peak = self.refused = 0
         self.cpu = time.process_time()
+        self.first = self.last = 0.0
+        self.limit: Limit | None = None
 
     def reset(self) -> None:
         self.turns, self.peak, self.cpu = 0, self.now, time.process_time()
+        self.refused, self.first, self.last = 0, 0.0, 0.0
+
+    def refusal(self) -> bytes | None:
+        """Returns the answer to a request that the limit refuses."""
+        refusal = self.limit.refusal() if self.limit else None
+        if refusal:
+            self.refused += 1
+        else:
+            self.last = time.monotonic()
+            self.first = self.first or self.last
+        return refusal
 
     def begin(self) -> None:
         self.now += 1
@@ -42,7 +92,13 @@ class Stats:
         self.turns += 1
 
     def body(self) -> bytes:
-        seen = {"turns": self.turns, "peak": self.peak, "cpu_seconds": time.process_time() - self.cpu}
+        seen = {
+            "turns": self.turns,
+            "peak": self.peak,
+            "cpu_seconds": time.process_time() - self.cpu,
+            "refused": self.refused,
+            "seconds": self.last - self.first,
+        }
         return json.dumps(seen).encode()
 
 
@@ -86,16 +142,23 @@ class Connection(asyncio.Protocol):
         if not request.startswith(b"POST /v1/messages"):
             if request.startswith(b"POST /reset"):
                 self._stats.reset()
+            if found := LIMIT.match(request):
+                options = dict(parse_qsl(found[1].decode()))
+                self._stats.limit = Limit(float(options["rate"]), float(options["burst"]), options["retry"] == "1")
             body = self._stats.body()
             self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+            return
+        if refusal := self._stats.refusal():
+            self._transport.write(refusal)
             return
         self._busy = True
         self._stats.begin()
         found = SCRIPT.search(request)
         script = Script.read(found[1].strip() if found else b"")
         turn = answer(script, request.count(RESULT))
-        if script.delay:
-            self._timer = self._loop.call_later(script.delay / 1000, self._say, script, turn)
+        delay = random.uniform(*DELAYS) if self._stats.limit else script.delay
+        if delay:
+            self._timer = self._loop.call_later(delay / 1000, self._say, script, turn)
         else:
             self._say(script, turn)
 

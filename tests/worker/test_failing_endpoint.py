@@ -18,7 +18,7 @@ from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.keys import record_key
 from deputize.shared.settings import Settings
 from deputize.worker.core.limits import Meter
-from deputize.worker.fleet.gate import LONGEST_SECONDS
+from deputize.worker.fleet.admission.outage import LONGEST_SECONDS
 from deputize.worker.models.retry import SPEND_LIMIT_CODE
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Fault, Turn, cut, refuse, text

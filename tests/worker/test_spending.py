@@ -31,7 +31,9 @@ from deputize.worker.core.limits import LimitReached, Meter
 from deputize.worker.core.model_calls import ModelCalls
 from deputize.worker.core.part import Part
 from deputize.worker.core.prompt import first_message
-from deputize.worker.fleet.gate import EndpointWait, Outages, PrefixWait, SharedPrefixes
+from deputize.worker.fleet.admission.outage import Outages
+from deputize.worker.fleet.admission.wait import EndpointWait
+from deputize.worker.fleet.gate import PrefixWait, SharedPrefixes
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Price

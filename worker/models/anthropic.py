@@ -151,8 +151,8 @@ class AnthropicModel:
             delay = retries.next_delay(failure, replied=assembler.started)
             if delay is None:
                 raise self._final_error(failure, retries, endpoint.url, body)
-            error = self._credentials.masked(str(failure))
-            yield Retrying(error, delay, wasted=assembler.usage, retry_after=failure.retry_after, most=retries.left)
+            masked, asked = self._credentials.masked(str(failure)), failure.retry_after
+            yield Retrying(masked, delay, assembler.usage, asked, most=retries.left, refused=failure.is_of_rate)
 
     def _with_other_options(self, prompt: Prompt, failure: Failure) -> Prompt | None:
         """Returns the prompt with fewer output tokens, where it was refused because of them; notes the maximum.

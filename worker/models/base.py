@@ -112,6 +112,8 @@ class Retrying:
     """The seconds that the endpoint asks to wait, if it does; ``delay`` takes them into account."""
     most: float | None = None
     """Seconds after which the reader should not wait any longer; None: as long as it likes."""
+    refused: bool = False
+    """Whether the endpoint works, but takes no more requests now."""
 
     async def wait(self) -> None:
         """Waits for the delay."""

@@ -17,6 +17,8 @@ from .credentials import OF_VARIABLES, Names
 
 RETRYABLE_STATUS = {408, 409, 425, 429}
 """HTTP statuses below 500 after which the same request may succeed."""
+REFUSING_STATUS = {429, 529}
+"""HTTP statuses of an endpoint that works, but takes no more requests now."""
 PERMANENT_ERROR_TYPES = {
     "invalid_request_error",
     "authentication_error",
@@ -127,6 +129,11 @@ class Failure(Exception):
     def is_of_request(self) -> bool:
         """Whether something in the request was refused, and not the caller or the model."""
         return not self.retryable and self.status in OVERFLOW_STATUS
+
+    @property
+    def is_of_rate(self) -> bool:
+        """Whether the endpoint works, but takes no more requests now."""
+        return self.retryable and self.status in REFUSING_STATUS
 
     @property
     def is_of_thinking(self) -> bool:
@@ -291,7 +298,12 @@ def output_maximum(reason: str, asked: int) -> tuple[int, bool] | None:
     return (most, True) if most > 0 else None
 
 
-_STATUS = {"invalid_request_error": 400, "request_too_large": 413}
+_STATUS = {
+    "invalid_request_error": 400,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "overloaded_error": 529,
+}
 """Statuses that types of errors within a stream stand for."""
 _ADVICE = {
     400: "The request itself was rejected; if it names the model or a parameter, check {names.model} ({model}), or "

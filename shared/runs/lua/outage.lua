@@ -1,6 +1,5 @@
 -- An outage of a model's endpoint is what several runs saw, with no success of any other run in between: one failure may
--- be that request's own. One run of the fleet probes the endpoint, the others wait; after a success they follow in a
--- ramp that grows with each success, because a recovered endpoint that gets all of them at once fails again.
+-- be that request's own. One run of the fleet probes the endpoint, the others wait; after a success they follow.
 -- KEYS: outage · Arguments: operation, token (of one model call), and by operation:
 --   failed: the call failed; error, owner (of the run: all of one owner are one witness, '': the call is one),
 --     retry_ms (what the endpoint asked for, -1: nothing; the next probe is due after longest_ms at the latest, because it
@@ -12,14 +11,14 @@
 --   left: the probe ended without an answer, with its run
 -- Returns an answer, milliseconds, the outage's error, and the number of successes: 'open' (nothing failed lately), 'go',
 -- 'ahead' (the call is the probe), 'wait' (ask again after so long), or 'alone' (a failure of this call only).
-local RAMP_MS, LOOK_MS, KEPT_MS, GRACE_MS = 10000, 250, 600000, 500
+local LOOK_MS, KEPT_MS, GRACE_MS = 250, 600000, 500
 local arguments = cjson.decode(ARGV[1])
 local outage, token = KEYS[1], arguments.token
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local state, failures, due, prober, alive, since, granted, reason, suspect, successes = unpack(redis.call('HMGET', outage,
-  'state', 'failures', 'due', 'prober', 'alive', 'since', 'granted', 'error', 'suspect', 'successes'))
-failures, due, alive, since, granted = tonumber(failures), tonumber(due), tonumber(alive), tonumber(since), tonumber(granted)
+local state, failures, due, prober, alive, reason, suspect, successes = unpack(redis.call('HMGET', outage,
+  'state', 'failures', 'due', 'prober', 'alive', 'error', 'suspect', 'successes'))
+failures, due, alive = tonumber(failures), tonumber(due), tonumber(alive)
 successes = tonumber(successes) or 0
 local probes = state == 'closed' and prober == token
 
@@ -54,14 +53,7 @@ end
 local function passed()
   if redis.call('EXISTS', outage) == 0 then return end
   redis.call('HINCRBY', outage, 'successes', 1)
-  redis.call('HDEL', outage, 'suspect')
-  if state == 'closed' and not probes and failures == 1 then
-    redis.call('HDEL', outage, 'state', 'failures')  -- no probe has failed: it was no outage
-  elseif state == 'closed' then
-    redis.call('HSET', outage, 'state', 'ramp', 'since', now, 'granted', 1, 'prober', '', 'failures', 0)
-  elseif state == 'ramp' then
-    redis.call('HINCRBY', outage, 'granted', -2)
-  end
+  redis.call('HDEL', outage, 'suspect', 'state', 'failures', 'prober')
 end
 
 local function ask()
@@ -74,16 +66,6 @@ local function ask()
     end
     redis.call('HSET', outage, 'prober', token, 'alive', now + arguments.lease_ms)
     return {'ahead', 0, reason, successes}
-  end
-  local age = state == 'ramp' and now - since
-  if age and age < RAMP_MS then
-    if granted >= 2 ^ (age / 1000) then
-      local wait = math.ceil(math.log(granted) / math.log(2) * 1000 - age) + 1
-      return {'wait', math.min(LOOK_MS, wait), reason, successes}
-    end
-    redis.call('HINCRBY', outage, 'granted', 1)
-  elseif age then
-    redis.call('HDEL', outage, 'state')
   end
   return {redis.call('EXISTS', outage) == 1 and 'go' or 'open', 0, reason or '', successes}
 end

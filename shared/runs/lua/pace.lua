@@ -1,0 +1,193 @@
+-- The pace of requests to a model's endpoint, once it has refused some because they were too many. Grants are spaced at
+-- a rate that is learned: two refusals are two moments in which the endpoint had nothing left, so what it served in
+-- between is its refill. The rate is kept slightly above that, so that the next refusal corrects it. A grant goes to the
+-- owner whose turn it is: each grant moves the owner's turn on by one over its weight, and the earliest turn is next.
+-- KEYS: pace · Arguments: operation, and by operation:
+--   refused: the endpoint refused a request; token (of the model call), successes (those known to the call since it
+--     fails, -1: this is its first failure), error, retry_ms (what the endpoint asked for, -1: nothing), longest_ms (the
+--     most of it that counts), served (requests of the process that were served in the last second), granted (whether
+--     it had been granted)
+--   passed: the endpoint has begun to reply
+--   ask: what may be sent; process, lease_ms (how long its waiting requests count without another ask), waiting: by
+--     owner the number of requests, the weight and the highest priority
+-- Returns by operation: refused: {'alone' (a failure of this call only) or 'paced', milliseconds to the next grant,
+-- successes}; ask: {'open'} where no limit is known, else {'paced', milliseconds to the next ask, whether all was refused
+-- lately, error, then for each grant its owner and its milliseconds from now}; passed: {'open'} or {'paced'}.
+local FIRST_RATE, LEAST_RATE, AHEAD_MS, LONGEST_MS, SHORTEST_MS = 2, 0.2, 50, 250, 50
+local KEPT_MS, SUSPECTED_MS, SAME_MS = 600000, 60000, 250
+local arguments = cjson.decode(ARGV[1])
+local pace = KEYS[1]
+local stored = redis.call('GET', pace)
+local clock = redis.call('TIME')
+local whole = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local state = stored and cjson.decode(stored) or {began = whole, successes = 0}
+local now = whole - state.began + (clock[2] % 1000) / 1000  -- small numbers: JSON keeps 14 digits
+
+local function store(kept_ms)
+  redis.call('SET', pace, cjson.encode(state), 'PX', kept_ms)
+end
+
+local function keep()
+  state.ends = now + KEPT_MS
+end
+
+local function begin(served)
+  state.rate, state.growth, state.margin, state.clean = math.max(FIRST_RATE, served), 2, 1, 0
+  state.empty, state.served, state.refused, state.since = now, 0, now, 0
+  state.step, state.used = now, 0
+  state.next = now + 1000 / state.rate
+  state.turn, state.turns, state.processes = 0, {}, {}
+end
+
+-- Learns from a refusal. Several in flight at the same time are one.
+local function learn(granted)
+  if granted then state.served, state.since, state.successes = state.served - 1, state.since - 1, state.successes - 1 end
+  state.step, state.used = now, 0
+  local since, whole_time = (now - state.refused) / 1000, (now - state.empty) / 1000
+  if not granted or now - state.refused < SAME_MS then return end
+  if state.since < 1 then  -- all was refused: rarer and rarer requests show when that ends
+    state.rate, state.growth, state.margin = math.max(LEAST_RATE, state.rate / 2), 2, 1
+    state.served, state.empty, state.dead = 0, now, true
+  elseif whole_time < 1 then
+    state.rate = math.max(LEAST_RATE, state.rate * 0.8)
+  else
+    local refill, lately, before = state.served / whole_time, state.since / since, state.rate / state.growth
+    if state.growth == 1 and since >= 1 and lately < 0.7 * refill then  -- it has become less
+      refill, state.served, state.empty = lately, state.since, state.refused
+    end
+    if state.growth > 1.06 and before > 1.1 * refill then
+      -- While the rate grew, the endpoint may have been full, and its refill lost: this was clean a moment ago.
+      refill, state.served, state.empty = before, 0, now
+      state.growth = 1 + (state.growth - 1) / 4
+    else
+      state.growth = 1
+    end
+    state.rate = math.max(LEAST_RATE, refill)
+    state.margin = 1.01 + 0.5 / math.max(state.served, 4)
+    state.clean = 1.5 / (state.margin - 1)
+    if state.served >= 200 then state.served, state.empty = 0, now end
+  end
+  state.refused, state.since = now, 0
+end
+
+local function refused()
+  local knew = arguments.successes
+  if knew >= 0 and state.successes > knew then
+    return {'alone', 0, state.successes}  -- others succeeded while this call failed again: the trouble is its own
+  end
+  if not state.rate and (not state.suspect or state.suspect == arguments.token) then
+    state.suspect = arguments.token
+    store(SUSPECTED_MS)
+    return {'alone', 0, state.successes}
+  end
+  if state.rate then learn(arguments.granted) else begin(arguments.served) end
+  state.suspect, state.error = nil, arguments.error
+  if arguments.retry_ms >= 0 then
+    state.next = math.max(state.next, now + math.min(arguments.retry_ms, arguments.longest_ms))
+  end
+  keep()
+  store(KEPT_MS)
+  return {'paced', math.ceil(math.max(state.next - now, 0)), state.successes}
+end
+
+local function passed()
+  if not stored then return {'open'} end
+  if not state.rate then
+    state.suspect, state.successes = nil, state.successes + 1
+    store(SUSPECTED_MS)
+    return {'open'}
+  end
+  if state.dead then
+    state.dead, state.rate, state.growth = nil, math.max(state.rate, FIRST_RATE), 2
+    state.next = math.min(state.next, now)
+    state.step, state.used = now, 0
+  end
+  store(math.max(1, math.ceil(state.ends - now)))
+  return {'paced'}
+end
+
+-- Raises the rate after a clean second in which most of it was used.
+local function grow()
+  local seconds = (now - state.step) / 1000
+  if seconds < 1 then return end
+  local busy = state.used > 0 and state.used + 1 >= 0.8 * state.rate * math.min(seconds, 1)
+  state.step, state.used = now, 0
+  if busy and state.growth > 1 then
+    state.rate = state.rate * state.growth
+  elseif busy and state.since > state.clean then
+    state.rate = state.rate * 1.05
+  end
+end
+
+-- Returns the owner whose turn it is, and the process with the most urgent request of it.
+local function chosen()
+  local owner, process, turn, priority
+  for name, each in pairs(state.processes) do
+    for whose, wanted in pairs(each.waiting) do
+      local at = math.max(state.turns[whose] or 0, state.turn)
+      local is_first = not owner or at < turn or (at == turn and whose < owner)
+      if wanted[1] > 0 and (is_first or (whose == owner and wanted[3] > priority)) then
+        owner, process, turn, priority = whose, name, at, wanted[3]
+      end
+    end
+  end
+  return owner, process, turn
+end
+
+local function grant()
+  while state.next <= now + AHEAD_MS do
+    local owner, process, turn = chosen()
+    if not owner then break end
+    local each = state.processes[process]
+    local at = math.max(state.next, now)
+    each.granted[#each.granted + 1] = {owner, at}
+    local wanted = each.waiting[owner]
+    wanted[1] = wanted[1] - 1
+    state.turn, state.turns[owner] = turn, turn + 1 / wanted[2]
+    state.next = at + 1000 / (state.rate * state.margin)
+    state.served, state.since, state.used, state.successes =
+      state.served + 1, state.since + 1, state.used + 1, state.successes + 1
+  end
+end
+
+-- Forgets what has no effect any more: turns that are not ahead of the others, and processes in which nothing waits.
+local function forget()
+  for name, each in pairs(state.processes) do
+    for owner, wanted in pairs(each.waiting) do
+      if wanted[1] < 1 then each.waiting[owner] = nil end
+    end
+    if not next(each.waiting) and not next(each.granted) then state.processes[name] = nil end
+  end
+  for owner, turn in pairs(state.turns) do
+    if turn <= state.turn then state.turns[owner] = nil end
+  end
+end
+
+local function ask()
+  if not state.rate then return {'open'} end
+  grow()
+  for name, each in pairs(state.processes) do
+    if each.alive < now then state.processes[name] = nil end
+  end
+  local mine = state.processes[arguments.process] or {granted = {}}
+  mine.alive, mine.waiting = now + arguments.lease_ms, arguments.waiting
+  for _, granted in ipairs(mine.granted) do  -- by another process's ask
+    local wanted = mine.waiting[granted[1]]
+    if wanted then wanted[1] = wanted[1] - 1 end
+  end
+  state.processes[arguments.process] = mine
+  grant()
+  local wait = math.min(LONGEST_MS, math.max(SHORTEST_MS, math.ceil(state.next - now - AHEAD_MS / 2)))
+  local answer = {'paced', wait, state.dead and 1 or 0, state.error}
+  for _, granted in ipairs(mine.granted) do
+    answer[#answer + 1] = granted[1]
+    answer[#answer + 1] = math.max(0, math.floor(granted[2] - now))
+  end
+  mine.granted = {}
+  if chosen() then keep() end
+  forget()
+  store(math.max(1, math.ceil(state.ends - now)))
+  return answer
+end
+
+return ({refused = refused, passed = passed, ask = ask})[arguments.operation]()

@@ -1,0 +1,177 @@
+"""The admission of one model call to its endpoint: after an outage, and at the endpoint's pace.
+
+An outage is what runs of several owners saw, with no success of another one in between: a run that fails while others
+succeed waits alone. In an outage one call of the fleet probes the endpoint, the others wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from ....shared.connection import Pipe
+from ....shared.runs.keys import outage_key
+from ....shared.runs.store import OUTAGE
+from ..gate import Gate
+from .pace import EndpointPace, Order, PacedCall
+
+FIRST_SECONDS = 1.0
+LONGEST_SECONDS = 5.0
+"""The delay between two probes: doubled from the first one up to the longest, or what the endpoint asks for up to that.
+
+It is one request for the whole fleet, and whatever waits for it does nothing.
+"""
+LOOK_SECONDS = 0.25
+"""How soon a waiting run sees that another one's success has ended the outage."""
+PROBE_LEASE_SECONDS = 10.0
+"""How long a probe counts as alive without a renewal: then another run probes."""
+MAX_ERROR_CHARS = 500
+NOT_FAILED = -1
+
+Answer = tuple[Literal["open", "go", "ahead", "wait", "alone"], float, str]
+"""The script's answer, seconds, and the error of the outage."""
+
+
+@dataclass(slots=True)
+class Outages:
+    """What this process knows of the outages of endpoints. ``seconds``: how long a request waits at most."""
+
+    pipe: Pipe
+    seconds: float | None = None
+    known: set[str] = field(default_factory=set[str])
+    """The endpoints that may have one: Redis is not asked before a failure."""
+    locks: defaultdict[tuple[str, bool], FairLock] = field(default_factory=lambda: defaultdict(FairLock))
+    """Held by the waiting run that asks for all of this process that have failed, or have not."""
+    paces: dict[str, EndpointPace] = field(default_factory=dict[str, EndpointPace])
+    _process: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def admission(self, endpoint: str, owner: str = "", order: Order | None = None) -> Admission:
+        return Admission(self, endpoint, owner, order or Order())
+
+    def pace(self, endpoint: str) -> EndpointPace:
+        if endpoint not in self.paces:
+            self.paces[endpoint] = EndpointPace(self.pipe, endpoint, self._process)
+        return self.paces[endpoint]
+
+
+class FairLock:
+    """A lock that any one of those who wait gets next: else many bad requests could keep the others waiting."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+        self._held = False
+
+    async def __aenter__(self) -> None:
+        if not self._held:
+            self._held = True
+            return
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            else:  # it has the lock already
+                self._pass_on()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._held = bool(self._waiting)
+        if self._waiting:
+            self._waiting.pop(random.randrange(len(self._waiting))).set_result(None)  # noqa: S311 - not for cryptography
+
+
+class Admission(Gate):
+    """One model call's admission to its endpoint. ``async with`` ends a probe that got no answer."""
+
+    def __init__(self, outages: Outages, endpoint: str, owner: str, order: Order) -> None:
+        super().__init__(outages.pipe, OUTAGE, outage_key(endpoint), PROBE_LEASE_SECONDS)
+        self._pace = outages.pace(endpoint)
+        self._call = PacedCall(order)
+        self._outages = outages
+        self._owner = owner
+        self._endpoint = endpoint
+        self._successes = NOT_FAILED
+        """How many successes of other calls there were when this one began to fail."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._pace.left(self._call)
+        # Also where no answer arrived: a call that is cancelled while it asks may be the probe without knowing it.
+        if self._endpoint in self._outages.known:
+            self.end()
+            self.send("left")
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._successes != NOT_FAILED
+
+    async def ask(self) -> Answer:
+        """Returns whether a request may be sent now, or when to ask again. A probe is renewed until it ends."""
+        if self._endpoint not in self._outages.known:
+            return "open", 0, ""
+        answer, milliseconds, error, _ = await self.enter(failed=self._has_failed)
+        if answer == "open":
+            self._outages.known.discard(self._endpoint)
+        return answer, milliseconds / 1000, error or ""
+
+    async def wait(self, most: float | None) -> None:
+        """Waits, for at most so many seconds, until a request may be sent."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most), self._outages.locks[self._endpoint, self._has_failed]:
+                answer = await self.ask()
+                while answer[0] == "wait":
+                    await asyncio.sleep(min(answer[1], LOOK_SECONDS))
+                    answer = await self.ask()
+
+    @property
+    def limit(self) -> str | None:
+        """The last refusal of an endpoint whose rate is limited; None where no limit is known."""
+        return self._pace.error if self._pace.is_known else None
+
+    async def take_turn(self) -> None:
+        """Returns when the request is next, by the endpoint's pace and the order of all that wait. A probe is next."""
+        if not self.is_ahead:
+            await self._pace.wait(self._call)
+
+    async def failed(self, error: str, retry_after: float | None, *, refused: bool = False) -> float | None:
+        """Reports a failure. Returns the seconds until the next request, or None where it concerns this call alone.
+
+        ``refused``: the endpoint works, but takes no more requests now.
+        """
+        if refused and not self.is_ahead:
+            return await self._pace.refused(self._call, error[:MAX_ERROR_CHARS], retry_after)
+        self._pace.failed(self._call)
+        self.end()
+        self._outages.known.add(self._endpoint)
+        answer, milliseconds, _, successes = await self.send(
+            "failed",
+            error=error[:MAX_ERROR_CHARS],
+            owner=self._owner,
+            retry_ms=-1 if retry_after is None else int(retry_after * 1000),
+            first_ms=FIRST_SECONDS * 1000,
+            longest_ms=LONGEST_SECONDS * 1000,
+            jitter=random.uniform(0.5, 1),  # noqa: S311 - not for cryptography
+            successes=self._successes,
+        )
+        self._successes = self._successes if self._has_failed else successes
+        return None if answer == "alone" else milliseconds / 1000
+
+    def passed(self) -> None:
+        """Reports that the endpoint replies: that ends an outage, and shows those who fail that they do so alone."""
+        self._successes = NOT_FAILED
+        self._pace.passed(self._call)
+        if self._endpoint in self._outages.known:
+            self.end()
+            self.send("passed")
