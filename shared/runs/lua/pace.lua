@@ -51,11 +51,12 @@ local function learn(granted)
   elseif whole_time < 1 then
     state.rate = math.max(LEAST_RATE, state.rate * 0.8)
   else
-    local refill, lately, before = state.served / whole_time, state.since / since, state.rate / state.growth
+    local refill, lately = state.served / whole_time, state.since / since
+    local before = state.rate / (state.since > state.clean and math.max(state.growth, 1.1) or state.growth)
     if state.growth == 1 and since >= 1 and lately < 0.7 * refill then  -- it has become less
       refill, state.served, state.empty = lately, state.since, state.refused
     end
-    if state.growth > 1.06 and before > 1.1 * refill then
+    if (state.growth > 1.06 or state.since > state.clean) and before > 1.1 * refill then
       -- While the rate grew, the endpoint may have been full, and its refill lost: this was clean a moment ago.
       refill, state.served, state.empty = before, 0, now
       state.growth = 1 + (state.growth - 1) / 4
@@ -63,7 +64,7 @@ local function learn(granted)
       state.growth = 1
     end
     state.rate = math.max(LEAST_RATE, refill)
-    state.margin = 1.01 + 0.5 / math.max(state.served, 4)
+    state.margin = 1.01 + 0.5 / math.max(state.served, 8)
     state.clean = 1.5 / (state.margin - 1)
     if state.served >= 200 then state.served, state.empty = 0, now end
   end
