@@ -60,12 +60,11 @@ class Prompt:
 class Prefix:
     """A prefix of a prompt that other delegations may send as well.
 
-    ``key`` identifies its bytes, model, endpoint and account.
+    ``key`` identifies its bytes, model, endpoint and account. ``tokens`` is an estimate.
     """
 
     key: str
     tokens: int
-    """An estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +111,7 @@ class Retrying:
     """The seconds that the endpoint asks to wait, if it does; ``delay`` takes them into account."""
     most: float | None = None
     """Seconds after which the reader should not wait any longer; None: as long as it likes."""
-    refused: bool = False
-    """Whether the endpoint works, but takes no more requests now."""
+    refused: bool = False  # the endpoint works, but takes no more requests now
 
     async def wait(self) -> None:
         """Waits for the delay."""
