@@ -21,6 +21,7 @@ from .errors import open_standard_streams, run_command, tolerate_any_character
 COMMANDS = {
     "run": ("run:run", "Hand over one task and wait for its result."),
     "batch": ("batch:batch", "Hand over many tasks from a file."),
+    "eval": ("evaluate:evaluate", "Run each task of a file several times, and see how reliable that is."),
     "demo": ("demo:demo", "Watch four delegations at once."),
     "watch": ("watcher:watch", "Follow delegations until they are finished."),
     "show": ("show:show", "Show one delegation: its result, events, steps or patch."),

@@ -9,11 +9,11 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 BATCH = "batch"
 """The label with the id of a batch."""
+
+
+R = TypeVar("R", bound="ResultsFile")
 
 
 def new_batch() -> str:
@@ -71,6 +74,14 @@ class Results:
     def __init__(self) -> None:
         self.done: dict[int, ToolAgentResult] = {}
         self.batch = new_batch()
+
+    def place(self, number: int) -> Mapping[str, Any]:
+        """Returns the fields of a row, besides those of its result."""
+        return {"line": number}
+
+    def name(self, number: int) -> str:
+        """Returns what people read of a row's place."""
+        return f"line {number}"
 
     def keyed(self, lines: list[RequestLine]) -> list[RequestLine]:
         """Returns the requests as they are to be submitted."""
@@ -128,7 +139,7 @@ class ResultsFile(Results):
         ]
 
     def add(self, number: int, result: ToolAgentResult) -> None:
-        row = json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False)
+        row = json.dumps({**self.place(number), **result.to_dict()}, ensure_ascii=False)
         try:
             self.file.write(row.encode("utf-8", "surrogatepass") + b"\n")
             self.file.flush()
@@ -171,7 +182,9 @@ def _digest(line: RequestLine) -> str:
 
 
 @contextmanager
-def open_results(path: Path, requests: BinaryIO, *, resume: bool) -> Generator[ResultsFile]:
+def open_results(
+    path: Path, requests: BinaryIO, *, resume: bool, make: Callable[[Path, BinaryIO, list[bytes]], R] = ResultsFile
+) -> Generator[R]:
     """Opens and locks the file of results, before anything is submitted. Raises Invalid, Misconfigured."""
     try:
         file = path.open("a+b")
@@ -187,7 +200,7 @@ def open_results(path: Path, requests: BinaryIO, *, resume: bool) -> Generator[R
         rows = _whole_rows(file)
         if rows and not resume:
             raise Invalid(f"{path} has results already; go on with --resume, or name another file")
-        yield ResultsFile(path, file, rows)
+        yield make(path, file, rows)
 
 
 def _is_same(file: BinaryIO, requests: BinaryIO) -> bool:
@@ -257,6 +270,16 @@ def batch(
     """
     if resume and out is None:
         raise click.UsageError("--resume needs --out: there it finds the lines that are done")
+    settings, source, lines = read_lines(file, format, given)
+    # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
+    with nullcontext(Results()) if out is None else open_results(out, file, resume=resume) as results:
+        return asyncio.run(carry_out(settings, source, lines, results, wait=wait, stream=stream, as_json=as_json))
+
+
+def read_lines(
+    file: BinaryIO, format: str | None, given: dict[str, Any]
+) -> tuple[Settings, BatchInput, list[RequestLine]]:
+    """Returns the requests of a file, with what the options set."""
     if file is sys.stdin.buffer:
         stdin_once()
     settings = load_settings()
@@ -269,12 +292,13 @@ def batch(
     requests = [line.request for line in lines]
     note_if_empty(requests, given)
     agree_to_copies(requests, settings)
-    # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
-    with nullcontext(Results()) if out is None else open_results(out, file, resume=resume) as results:
-        return asyncio.run(_run(settings, source, lines, results, wait=wait, stream=stream, as_json=as_json))
+    return settings, source, lines
 
 
-async def _run(settings: Settings, source: BatchInput, lines: list[RequestLine], results: Results, **how: Any) -> Exit:
+async def carry_out(
+    settings: Settings, source: BatchInput, lines: list[RequestLine], results: Results, **how: Any
+) -> Exit:
+    """Submits the requests that are left, and waits for their results."""
     lines = labelled(results.keyed(lines), results.batch)
     left = [line for line in lines if line.number not in results.done]
     if results.done:
@@ -314,7 +338,7 @@ async def _run_lines(
                 for number in numbers[result.delegation_id]:
                     results.add(number, result)
                     with shown.aside():
-                        _print(by_id[result.delegation_id], result, number, as_json)
+                        _print(by_id[result.delegation_id], result, results, number, as_json=as_json)
 
             group = f"--label {BATCH}:{results.batch}"
             accepted = f"{count(len(lines), 'delegation')} accepted as batch {results.batch}"
@@ -339,9 +363,9 @@ async def submit_in_chunks(client: Client, source: BatchInput, lines: Sequence[R
     return taken
 
 
-def _print(delegation: Delegation, result: ToolAgentResult, number: int, as_json: bool) -> None:
+def _print(delegation: Delegation, result: ToolAgentResult, results: Results, number: int, *, as_json: bool) -> None:
     if as_json:
-        output.json_line(json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False))
+        output.json_line(json.dumps({**results.place(number), **result.to_dict()}, ensure_ascii=False))
     else:
-        end = output.end_line(result, f"line {number}", delegation.request)
+        end = output.end_line(result, results.name(number), delegation.request)
         output.line(f"{end}  {cut(result.summary, 100)}")

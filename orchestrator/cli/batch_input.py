@@ -38,6 +38,8 @@ class RequestLine:
     request: DelegationRequest
     fields: dict[str, Any]
     """What the request was made of: options, and what the line itself sets."""
+    repeats: int = 0
+    """The number of the line that it is another run of; 0: of its own."""
 
 
 class _LineMistake(Exception):
@@ -92,7 +94,7 @@ class BatchInput:
                 return error
             line = lines[int(parts[2])]
             rest = {"pointer": f"/{parts[3]}" if len(parts) > 3 else "", "detail": each["detail"]}
-            mistakes += self._placed([rest], line.number, line.fields)
+            mistakes += self._placed([rest], line.repeats or line.number, line.fields)
         return refusal(_once(mistakes)) if mistakes else error
 
     def _placed(self, errors: Mistakes, number: int, fields: Fields) -> Mistakes:

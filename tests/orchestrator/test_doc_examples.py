@@ -117,6 +117,7 @@ async def test_the_first_example_of_each_page_runs(tmp_path: Path) -> None:
     assert files("checks-and-verdicts") == ["shop.py", "tax.py", "discount.py"]
     assert files("merging") == ["tax.py", "discount.py"]
     assert files("attempts") == ["tax.py"]
+    assert "too few for a conclusion" in str(found["evaluations"])
     assert json.loads((folders["structured-output"] / "result.json").read_text())["output"] == {"tests": 3}
     assert "A report." in str(found["limits-and-messages"])
     assert "Published." in str(found["permissions"])

@@ -19,7 +19,7 @@ from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings
 
 ROWS = table("http-api", "operation")
-OTHERS = ("demo", "mcp", "token", "keys", "policy", "settings", "models", "version")
+OTHERS = ("demo", "eval", "mcp", "token", "keys", "policy", "settings", "models", "version")
 
 
 def answer(question: str) -> str:

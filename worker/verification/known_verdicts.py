@@ -1,4 +1,4 @@
-"""Verdicts of the other attempts at a task: equal changes are checked once, so that chance gives none a second try."""
+"""Verdicts of the other attempts at a task: equal changes are checked once, and not again until they pass by chance."""
 
 from __future__ import annotations
 

@@ -77,6 +77,11 @@ READING = {
 """Commands that ask once. A new command or a new output of one is a line here or below."""
 FOLLOWING = {
     "run": [["run", HOSTILE, "--tools", ACTING], *(["run", "x", each] for each in ("--json", "--detach", "--stream"))],
+    "eval": [
+        ["eval", "<file>", "--runs", "1"],
+        ["eval", "<file>", "--runs", "1", "--json"],
+        ["eval", "<file>", "--stream"],
+    ],
     "batch": [["batch", "<file>"], ["batch", "<file>", "--json"], ["batch", "<file>", "--stream"]],
     "watch": [["watch", ID], ["watch", ID, "--json"], ["watch", ID, "--stream"]],
     "resume": [["resume", ID], ["resume", ID, "--json"]],

@@ -28,6 +28,7 @@ ASKED: dict[str, list[list[str]]] = {
         for options in ([], ["--check"], ["--reverse"], ["--with-ignored"])
         for into in ([], ["--into", "bare"])
     ],
+    "eval": [["eval", "tasks.txt", "--runs", "1"]],
     "pull": [["pull", "ID"], ["pull", "ID", "file.txt"]],
     "show": [["show", "ID", *option] for option in ([], ["--patch"], ["--proof"], ["--steps"], ["--events"])],
     "continue": [["continue", "ID", "more"]],

@@ -1,0 +1,206 @@
+"""`deputize eval`: each task of a file several times, and what the results state about what did them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from ...shared.errors import Invalid, Misconfigured
+from ...shared.text import count
+from ...shared.wording import cut, dollars, seconds, share
+from . import output
+from .batch import Results, ResultsFile, carry_out, open_results, read_lines
+from .batch_input import FORMATS, RequestLine
+from .errors import Exit
+from .request_options import request_options
+from .values import TEXT, StrictCommand, denied_option, stream_option, wait_option
+
+if TYPE_CHECKING:
+    from ...shared.delegation import ToolAgentResult
+    from ..evaluation.evaluation import Comparison, Evaluation
+    from ..evaluation.statistics import Interval
+
+MAX_RUNS = 100
+TITLE = 60
+"""Characters of a title in the table."""
+
+
+class Tasks:
+    """The tasks of an evaluation. Their runs have numbers: those of the first task, then those of the next one."""
+
+    def __init__(self, lines: Sequence[RequestLine], runs: int) -> None:
+        self.titles = [line.request.title for line in lines]
+        self.runs = runs
+        self.lines = [_run(line, at * runs + run, run) for at, line in enumerate(lines) for run in range(1, runs + 1)]
+
+    def place(self, number: int) -> Mapping[str, Any]:
+        at, run = divmod(number - 1, self.runs)
+        return {"line": number, "task": at + 1, "run": run + 1, "title": self.titles[at]}
+
+    def name(self, number: int) -> str:
+        at, run = divmod(number - 1, self.runs)
+        return f"task {at + 1}, run {run + 1}"
+
+
+def _run(line: RequestLine, number: int, run: int) -> RequestLine:
+    """Returns a run of a line as a line of its own; runs with one idempotency key would be one delegation."""
+    key = line.request.idempotency_key
+    request = line.request.model_copy(update={"idempotency_key": f"{key}-{run}"}) if key else line.request
+    return replace(line, number=number, request=request, repeats=line.number)
+
+
+class RunResults(Results):
+    def __init__(self, tasks: Tasks) -> None:
+        super().__init__()
+        self.place, self.name = tasks.place, tasks.name
+
+
+class RunsFile(ResultsFile):
+    def __init__(self, tasks: Tasks, path: Path, file: BinaryIO, rows: list[bytes]) -> None:
+        super().__init__(path, file, rows)
+        self.place, self.name = tasks.place, tasks.name
+
+
+@click.command("eval", cls=StrictCommand)
+@click.argument("file", type=click.File("rb"), metavar="TASKS|-")
+@click.option(
+    "--runs", type=click.IntRange(1, MAX_RUNS), default=5, show_default=True, help="How often each task runs."
+)
+@click.option(
+    "--against", type=click.File("rb"), metavar="RESULTS", help="Compare with the results of another evaluation."
+)
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures as a page here.")
+@click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    help="The format of TASKS; the default is that of its extension, or jsonl.",
+)
+@click.option("--task", type=TEXT, metavar="TEXT|@FILE", help="The task of every line; {{column}} stands for its cell.")
+@request_options
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write results here, one a line.")
+@click.option("--resume", is_flag=True, help="Go on where an earlier evaluation into the same --out broke off.")
+@wait_option
+@denied_option
+@stream_option
+@click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line, and the figures last.")
+def evaluate(
+    file: BinaryIO,
+    runs: int,
+    against: BinaryIO | None,
+    html: Path | None,
+    format: str | None,
+    out: Path | None,
+    resume: bool,
+    wait: float | None,
+    stream: bool,
+    as_json: bool,
+    **given: Any,
+) -> Exit:
+    """Run each task of a file several times, and print how reliable that is.
+
+    A run is a success by the verdict that its request requires. pass@1 is the rate of success, pass@k that of one in k
+    runs, and pass^k that of all k. Intervals are of 95 %. --against compares task by task with another evaluation.
+    """
+    if resume and out is None:
+        raise click.UsageError("--resume needs --out: there it finds the runs that are done")
+    former = _evaluation(_rows(against)) if against else None
+    settings, source, lines = read_lines(file, format, given)
+    tasks = Tasks(lines, runs)
+    make = partial(RunsFile, tasks)
+    opened = nullcontext(RunResults(tasks)) if out is None else open_results(out, file, resume=resume, make=make)
+    with opened as results:
+        how = {"wait": wait, "stream": stream, "as_json": as_json}
+        code = asyncio.run(carry_out(settings, source, tasks.lines, results, **how))
+        evaluation = _evaluation((tasks.place(number), result) for number, result in sorted(results.done.items()))
+    _report(evaluation, former, html, as_json=as_json)
+    return Exit.SUCCEEDED if len(results.done) == len(tasks.lines) else code
+
+
+def _rows(file: BinaryIO) -> Iterable[tuple[Mapping[str, Any], ToolAgentResult]]:
+    """Yields the rows of a file of results. Raises Invalid for a line of another kind."""
+    from ...shared.delegation import ToolAgentResult
+
+    for number, text in enumerate(file.read().splitlines(), 1):
+        try:
+            row = json.loads(text)
+            yield {"task": int(row["task"]), "title": str(row["title"])}, ToolAgentResult.model_validate(row)
+        except (ValueError, KeyError, TypeError):
+            raise Invalid(f"{file.name}, line {number} is not a result of an evaluation, as --out writes them") from None
+
+
+def _evaluation(rows: Iterable[tuple[Mapping[str, Any], ToolAgentResult]]) -> Evaluation:
+    from ..evaluation.evaluation import Evaluation, TaskRuns
+
+    found: dict[tuple[int, str], list[ToolAgentResult]] = {}
+    for place, result in rows:
+        found.setdefault((place["task"], place["title"]), []).append(result)
+    return Evaluation.of([TaskRuns(number, title, results) for (number, title), results in found.items()])
+
+
+def _report(evaluation: Evaluation, former: Evaluation | None, html: Path | None, *, as_json: bool) -> None:
+    from ..evaluation.evaluation import Comparison
+    from ..evaluation.page import page
+
+    compared = Comparison.of(evaluation, former) if former else None
+    if html:
+        try:
+            html.write_text(page(evaluation, compared), "utf-8")
+        except OSError as error:
+            raise Misconfigured(f"{html} cannot be written: {error.strerror}") from None
+    if as_json:
+        figures = {**evaluation.to_dict(), "byTask": [each.to_dict() for each in evaluation.tasks]}
+        output.json_line(json.dumps(figures | ({"against": compared.to_dict()} if compared else {})))
+    else:
+        output.lines(output.columns([_HEAD, *_rows_of(evaluation)], left=(5,)))
+        output.lines([*summary(evaluation), *(conclusions(compared) if compared else ())])
+
+
+_HEAD = ("task", "success", "95 %", "cost", "time", "title")
+
+
+def _rows_of(evaluation: Evaluation) -> Iterable[tuple[str, ...]]:
+    for each in evaluation.tasks:
+        yield (
+            str(each.number),
+            f"{each.successes} of {len(each.ended)}",
+            between(each.interval),
+            dollars(each.cost_usd),
+            seconds(each.seconds),
+            cut(each.title, TITLE),
+        )
+
+
+def between(interval: Interval) -> str:
+    return f"{interval[0]:.0%} to {interval[1]:.0%}"
+
+
+def summary(evaluation: Evaluation) -> list[str]:
+    """Returns the lines about all tasks."""
+    k, figures = str(evaluation.k), []
+    for name in ("pass@1", "pass@k", "pass^k")[: 3 if evaluation.k > 1 else 1]:
+        value, interval = evaluation.figure(name)
+        figures.append(f"{name.replace('k', k)}  {share(value)} ({between(interval)})")
+    ends = ", ".join(f"{number} {end}" for end, number in evaluation.ends.items())
+    per = evaluation.seconds_of_success
+    return [
+        *figures,
+        f"a success costs {dollars(evaluation.cost_of_success)} and takes {'–' if per is None else seconds(per)}",
+        f"{count(len(evaluation.results), 'run')}: {ends}; {count(evaluation.refuted_claims, 'claim')} refuted",
+    ]
+
+
+def conclusions(compared: Comparison) -> list[str]:
+    """Returns the lines about a comparison."""
+    figures = compared.to_dict()
+    low, high = figures["interval"]
+    change = f"{figures['difference']:+.1%} ({low:+.0%} to {high:+.0%})"
+    tasks = f"{compared.better} better and {compared.worse} worse of {count(len(compared.pairs), 'task')}"
+    return [f"against the other results: {change}, {tasks}", compared.conclusion]

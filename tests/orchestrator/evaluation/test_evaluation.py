@@ -1,0 +1,84 @@
+"""The figures of evaluations, and what two of them state together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from deputize.orchestrator.evaluation.evaluation import Comparison, Evaluation, TaskRuns
+from deputize.orchestrator.evaluation.page import page
+from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.errors import Invalid
+
+
+def result(reason: str = "completed", cost: float | None = 0.5) -> ToolAgentResult:
+    status = {"completed": Status.SUCCEEDED, "cancelled": Status.CANCELLED}.get(reason, Status.FAILED)
+    fields = {"status": status, "termination_reason": TerminationReason(reason), "execution_time_ms": 2000}
+    return ToolAgentResult.model_validate({"delegation_id": "dlg_1", **fields, "usage": Usage(cost_usd=cost)})
+
+
+def task(number: int, successes: int, failures: int, *more: ToolAgentResult, title: str = "t") -> TaskRuns:
+    runs = [*[result()] * successes, *[result("max_turns")] * failures, *more]
+    return TaskRuns(number, title, runs)
+
+
+def of(*successes: int, runs: int = 4) -> Evaluation:
+    return Evaluation.of([task(number, each, runs - each) for number, each in enumerate(successes, 1)])
+
+
+def test_the_figures_of_all_tasks_are_means_over_tasks() -> None:
+    found = of(4, 2, 0)
+    assert [found.figure(name)[0] for name in ("pass@1", "pass@k", "pass^k")] == pytest.approx([0.5, 2 / 3, 1 / 3])
+    assert (found.k, found.successes, len(found.results)) == (4, 6, 12)
+    assert (found.cost_of_success, found.seconds_of_success) == (1.0, 4.0)
+    assert found.ends == {"succeeded": 6, "max_turns": 6}
+    low, high = found.figure("pass@1")[1]
+    assert 0 <= low < 0.5 < high <= 1
+
+
+def test_one_task_has_the_interval_of_wilson() -> None:
+    low, high = of(4).figure("pass@1")[1]
+    assert (low, high) == pytest.approx((0.5101, 1), abs=1e-3)
+
+
+def test_what_was_cancelled_is_no_run_and_an_unknown_price_no_cost() -> None:
+    found = Evaluation.of([task(1, 1, 1, result("cancelled")), task(2, 0, 0, result("cancelled"))])
+    assert (found.k, len(found.tasks), found.cost_usd) == (2, 1, 1.5)
+    assert Evaluation.of([task(1, 1, 0, result(cost=None))]).cost_of_success is None
+    assert (of(0).cost_of_success, of(0).seconds_of_success) == (None, None)
+    with pytest.raises(Invalid, match="nothing to evaluate"):
+        Evaluation.of([task(1, 0, 0, result("cancelled"))])
+
+
+@pytest.mark.parametrize(
+    ("new", "former", "conclusion"),
+    [
+        ([1] * 5, [0] * 5, "5 of 5 tasks differ, which is too few for a conclusion: at least 6 have to"),
+        ([1] * 6, [0] * 6, "the new one is better (p = 0.031)"),
+        ([0] * 7, [1] * 7, "the new one is worse (p = 0.016)"),
+        ([1, 1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 0], "no difference is shown (p = 1)"),
+    ],
+)
+def test_two_are_compared_task_by_task(new: Sequence[int], former: Sequence[int], conclusion: str) -> None:
+    compared = Comparison.of(of(*new, runs=1), of(*former, runs=1))
+    assert compared.conclusion == conclusion
+    figures = compared.to_dict()
+    assert figures["interval"][0] <= figures["difference"] <= figures["interval"][1]
+
+
+def test_only_the_same_tasks_are_compared() -> None:
+    one, other = of(1, 1), Evaluation.of([task(1, 1, 0, title="other")])
+    with pytest.raises(Invalid, match="compare the same tasks"):
+        Comparison.of(one, other)
+    with pytest.raises(Invalid, match="no task in common"):
+        Comparison.of(one, Evaluation.of([task(3, 1, 0)]))
+
+
+def test_the_page_has_no_scripts_and_escapes_what_others_wrote() -> None:
+    found = Evaluation.of([task(1, 1, 1, title="<script>alert(1)</script>"), task(2, 2, 0)])
+    text = page(found, Comparison.of(found, found))
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "too few for a conclusion" in text
+    assert "http" not in text
