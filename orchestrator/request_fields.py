@@ -9,7 +9,8 @@ from typing import Any, Literal, TypedDict, TypeVar
 from pydantic import ValidationError
 
 from ..shared.errors import Invalid
-from ..shared.request import DelegationRequest, Limits, RequestFields
+from ..shared.request import DelegationRequest, DirectoryWorkspace, Limits, RequestFields
+from ..shared.text import plain_number
 from ..shared.wire import Request, explain
 
 R = TypeVar("R", bound=Request)
@@ -49,8 +50,26 @@ def request_of(task: str | DelegationRequest, given: RequestFields) -> Delegatio
         if (limits := given.get("limits")) and "limits" in own:
             defaults = limits.model_dump(exclude_unset=True) if isinstance(limits, Limits) else limits
             own["limits"] = {**defaults, **task.limits.model_dump(exclude_unset=True)}
-        return validated(DelegationRequest, {**given, **own}).located_in(Path()) if given else task
-    return validated(DelegationRequest, {**given, "task": task}).located_in(Path())
+        return located_in(Path(), validated(DelegationRequest, {**given, **own})) if given else task
+    return located_in(Path(), validated(DelegationRequest, {**given, "task": task}))
+
+
+def located_in(folder: Path, request: DelegationRequest) -> DelegationRequest:
+    """Returns the request with a relative path of its directory made absolute, for callers on its machine."""
+    if not isinstance(request.workspace, DirectoryWorkspace):
+        return request
+    path = str((folder / Path(request.workspace.path).expanduser()).absolute())
+    return request.model_copy(update={"workspace": request.workspace.model_copy(update={"path": path})})
+
+
+def lowered_limits(asked: Limits, held: Limits) -> list[str]:
+    """Returns a sentence per limit that the server lowered to its cap, where ``held`` are those that hold."""
+    pairs = ((field.alias, getattr(asked, name), getattr(held, name)) for name, field in Limits.model_fields.items())
+    return [
+        f"{alias} {plain_number(wanted)} is above the server's cap; {plain_number(cap)} holds"
+        for alias, wanted, cap in pairs
+        if wanted is not None and wanted != cap
+    ]
 
 
 def validated(kind: type[R], given: Mapping[str, Any]) -> R:

@@ -311,8 +311,9 @@ def read_request(fields: Mapping[str, Any]) -> DelegationRequest:
 
     from ...shared.request import DelegationRequest
     from ...shared.wire import explain
+    from ..request_fields import located_in
 
     try:
-        return DelegationRequest.model_validate(fields).located_in(Path())
+        return located_in(Path(), DelegationRequest.model_validate(fields))
     except ValidationError as error:
         raise Invalid("", explain(error, DelegationRequest)) from None

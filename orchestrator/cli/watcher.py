@@ -245,7 +245,9 @@ async def note_if_queued(client: Client, note: Callable[[str], None]) -> None:
 
 def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> None:
     """Notes each limit that the server lowered to its cap."""
-    for sentence in delegation.request.limits.lowered_to(delegation.effective_limits):
+    from ..request_fields import lowered_limits
+
+    for sentence in lowered_limits(delegation.request.limits, delegation.effective_limits):
         note(sentence)
 
 

@@ -15,6 +15,7 @@ from ...shared.permission import PermissionOutcome, PermissionRequest
 from ...shared.request import Limits
 from ...shared.text import clip, count, mapped
 from ...shared.wire import Timestamp, Wire
+from ..request_fields import lowered_limits
 
 SCHEME = "deputize://delegations/"
 MAX_TEXT = 20_000
@@ -167,7 +168,7 @@ def outcome(
     notes = [*(notes or [])]
     if waiting := len(delegation.pending_permissions):
         notes.append(f"{count(waiting, 'call')} wait{'s' if waiting == 1 else ''} for permission: {HOW_TO_ANSWER}")
-    notes += delegation.request.limits.lowered_to(delegation.effective_limits)
+    notes += lowered_limits(delegation.request.limits, delegation.effective_limits)
     fields: dict[str, Any] = {
         **{name: getattr(delegation, name) for name in NOW},
         "patch": None if patch is None else clip(patch, MAX_PATCH),

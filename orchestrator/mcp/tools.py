@@ -18,6 +18,7 @@ from ...shared.runs.permissions import delegation_of
 from ...shared.text import count
 from ...shared.wire import Wire
 from ..operations import BY_NAME, Service, paused_note
+from ..request_fields import located_in
 from ..scopes import Scope
 from .arguments import (
     AnswerArguments,
@@ -140,7 +141,7 @@ async def answer_permission(call: Call, given: AnswerArguments) -> Answer:
 
 async def _submit(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Service, list[Delegation]]:
     folder = call.source.folder
-    placed = [request.located_in(folder) for request in requests] if folder else requests
+    placed = [located_in(folder, request) for request in requests] if folder else requests
     operations = await call.source.service(placed)
     one = len(placed) == 1
     submitted = [(await operations.create(placed[0])).delegation] if one else await operations.create_many(placed)

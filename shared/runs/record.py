@@ -51,6 +51,10 @@ COUNTS = ("lost", "stalls", "starts", "retries", "retried_after")
 """Those that count earlier attempts."""
 PROGRESS = {"lost": "0", "tried": "1"}
 """What a run sets when it has come further: attempts that were lost before do not count any more."""
+ALONE_AFTER = 2
+"""Standstills of its workers after which a run goes on in a process of its own; after one more it is given up."""
+MOST_STARTS = 3
+"""How many processes of its own may end in a row before they claim the run; then it is given up."""
 Get = Callable[[str], Awaitable[Delegation]]
 
 

@@ -44,6 +44,8 @@ from .keys import (
 )
 from .messages import messages_of
 from .record import (
+    ALONE_AFTER,
+    MOST_STARTS,
     READ,
     Claim,
     acceptance,
@@ -57,14 +59,10 @@ from .spend import SPEND
 from .unstarted import ending, state_of
 
 IDEMPOTENCY_SECONDS = 24 * 3600
-ALONE_AFTER = 2
-"""Standstills of its workers after which a run goes on in a process of its own; after one more it is given up."""
 MOST_LOST_STARTS = 10
 """Starts of such processes that do not count, because they ended with their worker's process."""
 START_CLAIMS = 3
 """How many times ``claim_seconds`` such a process has until it claims the run: it starts an interpreter before."""
-MOST_STARTS = 3
-"""How many processes of its own may end in a row before they claim the run; then it is given up."""
 UNREAD_MS = 5000
 """Milliseconds until the next ticket of a delegation that this version cannot read."""
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.error)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deputize.orchestrator.request_fields import request_of
+from deputize.orchestrator.request_fields import located_in, request_of
 from deputize.shared.errors import Invalid
 from deputize.shared.request import DelegationRequest, DirectoryWorkspace, Limits
 
@@ -29,3 +29,11 @@ def test_limits_beside_a_request_complete_its_own() -> None:
 def test_a_mistake_in_a_field_beside_a_request_is_refused() -> None:
     with pytest.raises(Invalid, match="limits"):
         request_of(DelegationRequest(task="one"), {"limits": {"max_turns": 0}})
+
+
+def test_a_relative_directory_begins_where_the_caller_is() -> None:
+    for given, path in (("src", "/base/src"), ("/abs", "/abs")):
+        located = located_in(Path("/base"), DelegationRequest.model_validate({"task": "t", "workspace": given}))
+        assert located.workspace == DirectoryWorkspace(kind="directory", path=path)
+    empty = DelegationRequest(task="t")
+    assert located_in(Path("/base"), empty) is empty

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from deputize.shared.checks import CommandCheck
 from deputize.shared.errors import Misconfigured, TooLarge
-from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest, DirectoryWorkspace
+from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest
 from deputize.shared.request_rules import check_sizes, foreign_script, no_effort, with_effort
 from deputize.shared.settings import Settings
 
@@ -48,14 +48,6 @@ def test_a_script_may_be_named_inside_the_operators_folder_only(tmp_path: Path) 
     for path in ("/opt/two.yaml", f"{inside}/../x", f"{inside}/out.yaml", "a\0b", "x" * 9000):
         assert "a request may not name a script" in str(foreign_script(f"scripted:{path}", settings))
     assert foreign_script("scripted:/opt/two.yaml", Settings.load(environ={})) is not None
-
-
-def test_a_relative_directory_begins_where_the_caller_is() -> None:
-    for given, path in (("src", "/base/src"), ("/abs", "/abs")):
-        located = DelegationRequest.model_validate({"task": "t", "workspace": given}).located_in(Path("/base"))
-        assert located.workspace == DirectoryWorkspace(kind="directory", path=path)
-    empty = DelegationRequest(task="t")
-    assert empty.located_in(Path("/base")) is empty
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import pytest
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.runs.keys import LEASES, record_key
-from deputize.shared.runs.store import MOST_STARTS, RENEW, STALLED
+from deputize.shared.runs.record import MOST_STARTS
+from deputize.shared.runs.store import RENEW, STALLED
 from deputize.worker.standby import program
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet, open_fleet

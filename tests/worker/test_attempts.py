@@ -18,7 +18,7 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.events import RunResumed, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES, history_key, ledger_key, record_key
-from deputize.shared.runs.store import MOST_STARTS
+from deputize.shared.runs.record import MOST_STARTS
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until

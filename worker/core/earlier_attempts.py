@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from ...shared.delegation import Step
 from ...shared.events import Envelope, StepCompleted, StepStarted
-from ...shared.runs.record import Claim
-from ...shared.runs.store import ALONE_AFTER, MOST_STARTS
+from ...shared.runs.record import ALONE_AFTER, MOST_STARTS, Claim
 from .conversation import calls_in
 from .run_context import StepLog
 
