@@ -145,9 +145,9 @@ class Script:
     ) -> tuple[Any, ...]:
         return ("EVALSHA", self.sha, len(keys), *keys, _encoded(arguments, database), *values)
 
-    async def run(self, client: Any, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+    async def run(self, client: Any, keys: Sequence[str], arguments: Mapping[str, Any], *values: Any) -> Any:
         """Runs the script; loads it first if the server does not have it (after a restart)."""
-        args = [*keys, _encoded(arguments, database_of(client))]
+        args = [*keys, _encoded(arguments, database_of(client)), *values]
         try:
             return await client.evalsha(self.sha, len(keys), *args)
         except NoScriptError:

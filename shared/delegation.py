@@ -78,6 +78,8 @@ class Usage(Wire):
     """US dollars; null where the price is not known."""
     cache_saved_usd: float | None = 0.0
     """How much more the same tokens would have cost without caching; negative where caching cost more than it saved."""
+    batch_tokens: int = Field(default=0, exclude_if=lambda tokens: not tokens)
+    """How many of all tokens were in message batches."""
 
     @computed_field
     @property

@@ -152,8 +152,9 @@ class Waiting(Event):
     """The run does nothing until something outside changes; ``resumed_waiting`` follows."""
 
     type: Literal["waiting"] = "waiting"
-    why: Literal["permission", "subagent", "shared_prefix", "rate", "budget"]
-    """``rate``: the model's endpoint fails or limits calls. ``shared_prefix``: another run writes the prompt cache."""
+    why: Literal["permission", "subagent", "shared_prefix", "rate", "budget", "batch"]
+    """``rate``: the model's endpoint fails or limits calls. ``shared_prefix``: another run writes the prompt cache.
+    ``batch``: the reply is in a message batch."""
     detail: str = ""
     """More about it, for people."""
 

@@ -12,9 +12,9 @@ from pydantic_core import to_json
 
 from .checks import Glob, SuspicionKind, VerifyItem, VerifyItems
 from .request_options import OPTIONS, ApprovalMode, Effort, Require, ToolCallStyle
-from .text import plain_number, shortened
+from .text import shortened
 from .webhooks import Webhook
-from .wire import Request
+from .wire import Request, Timestamp
 from .workspaces import UPLOAD
 
 MAX_TEXT_BYTES = 1024 * 1024
@@ -87,15 +87,6 @@ class Limits(Request):
             return cap if mine is None else mine if cap is None else min(mine, cap)
 
         return Limits(**{name: lower(getattr(self, name), getattr(caps, name)) for name in Limits.model_fields})
-
-    def lowered_to(self, held: Limits) -> list[str]:
-        """Returns a sentence per limit that the server lowered to its cap, where ``held`` are those that hold."""
-        pairs = ((field.alias, getattr(self, name), getattr(held, name)) for name, field in Limits.model_fields.items())
-        return [
-            f"{alias} {plain_number(wanted)} is above the server's cap; {plain_number(cap)} holds"
-            for alias, wanted, cap in pairs
-            if wanted is not None and wanted != cap
-        ]
 
 
 class AutomaticRetry(Request):
@@ -265,6 +256,8 @@ class RequestFields(TypedDict, total=False):
     approval_mode: ApprovalMode | Literal["ask", "sandboxed", "auto", "readOnly"]
     model: str | None
     effort: Effort | None
+    economy: bool
+    deadline: Timestamp | str | None
     tool_call_style: Literal["native", "xml"]
     workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
     deliver: Deliver | Mapping[str, Any] | None
@@ -324,6 +317,10 @@ class DelegationRequest(Request):
     configured one."""
     effort: Effort | None = Field(default=None, exclude_if=lambda effort: effort is None)
     """How much the model thinks and writes. Null: that of its table ``models``, else the model's own default."""
+    economy: bool = Field(default=False, exclude_if=lambda given: not given)
+    """Whether each reply comes in a message batch, at half the price. It may take up to a day."""
+    deadline: Timestamp | None = Field(default=None, exclude_if=lambda given: given is None)
+    """When an economy run has to be done. If that gets near, the model is called directly."""
     tool_call_style: ToolCallStyle = "native"
     """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()
@@ -420,13 +417,6 @@ class DelegationRequest(Request):
     @classmethod
     def _named_directory(cls, given: Any) -> Any:
         return {"kind": "directory", "path": str(given)} if isinstance(given, str | Path) else given
-
-    def located_in(self, folder: Path) -> Self:
-        """Returns the request with a relative path of its directory made absolute, for callers on its machine."""
-        if not isinstance(self.workspace, DirectoryWorkspace):
-            return self
-        path = str((folder / Path(self.workspace.path).expanduser()).absolute())
-        return self.model_copy(update={"workspace": self.workspace.model_copy(update={"path": path})})
 
     def given_json(self) -> str:
         """Returns the fields that were given as JSON: an agent may fill in the others."""

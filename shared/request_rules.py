@@ -24,6 +24,8 @@ def with_agent(request: DelegationRequest, agents: Mapping[str, AgentSettings]) 
         for name in ("system_prompt", "model", "effort", "tools")
         if getattr(request, name) is None and getattr(agent, name) is not None
     }
+    if agent.economy is not None and "economy" not in request.model_fields_set:
+        fills["economy"] = agent.economy
     if agent.approval_mode and "approval_mode" not in request.model_fields_set:
         fills["approval_mode"] = agent.approval_mode
     limits = {name: value for name, value in agent.limits.items() if name not in request.limits.model_fields_set}

@@ -134,7 +134,8 @@ def _turn(event: TurnStarted | Replied | ModelRetried) -> str:
 def _wait(event: Waiting | ResumedWaiting) -> str:
     if event.type == "resumed_waiting":
         return f"goes on after {seconds(event.seconds)}"
-    thing = {"rate": "the model's endpoint", "shared_prefix": "a cached prefix"}.get(event.why, event.why)
+    things = {"rate": "the model's endpoint", "shared_prefix": "a cached prefix", "batch": "a message batch"}
+    thing = things.get(event.why, event.why)
     return f"waits for {thing}{f': {event.detail}' if event.detail else ''}"
 
 

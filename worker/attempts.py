@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..shared.connection import REDIS_ERRORS, retried
 from ..shared.errors import Conflict, Fenced
@@ -49,6 +50,7 @@ from .fleet.gate import PrefixWait
 from .fleet.inbox import Inbox
 from .instructions.part import ProjectInstructions
 from .models.base import Model
+from .models.caching import Retention
 from .permission import Approval, PermissionRequests
 from .policy import PolicyContext, within
 from .policy.trust import ReadSources
@@ -63,6 +65,9 @@ from .tools.naming import call_names
 from .web.refusals import Refusals
 from .workspace.patches import Facts
 from .workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from .economy.part import Economy
 
 
 async def with_continued(services: Services, claim: Claim) -> tuple[Claim, tuple[bytes, ...]]:
@@ -117,6 +122,8 @@ class Attempt:
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
         caps = caps_of(services.settings.spend, claim.request.labels)
         self.spending = ReservedMoney(self.context, services.pipe, caps)
+        self.economy = self._economy()
+        """What asks the model in message batches; None in a run that does not."""
         self.trace = services.trace(claim, emit.mask)
         """The spans of this attempt; None where no traces are sent."""
         self._traceparent = claim.kept.get(TRACE, "")
@@ -189,8 +196,17 @@ class Attempt:
         if self.trace:
             self.trace.name_model(model.name, self.services.settings.table_of(asked).platform)
         self.context.emit.model = self.services.label_of(model, asked)
+        model = self.economy.of(model) if self.economy else model
         self.context.meter.set_price(model, await self.spending.first_cap(self.services.store.redis))
         return model
+
+    def _economy(self) -> Economy | None:
+        request = self.context.claim.request
+        if not request.economy or request.merges:
+            return None
+        from .economy.part import Economy  # few runs can wait so long
+
+        return Economy(self.context, self.services.batches, self.inbox, self.spending.again)
 
     @property
     def is_remote(self) -> bool:
@@ -349,6 +365,7 @@ class Attempt:
             count=services.status.count,
             spending=self.spending,
             repeated=self.inbox.repeated,
+            retention=Retention(hour=self.economy is not None),
             max_output_tokens=self._table.max_output or services.settings.max_output_tokens,
             cached="cache_control" not in self._table.lacks,
         )

@@ -31,6 +31,7 @@ from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
 from .core.emit import Emitter
 from .core.part import Part
+from .economy.senders import BatchSenders
 from .fleet.admission.outage import Outages
 from .fleet.gate import SharedPrefixes
 from .fleet.inbox import WRAP_UP_SECONDS
@@ -93,6 +94,7 @@ class Services:
     outages: Outages
     prefixes: SharedPrefixes
     open_files: OpenFiles
+    batches: BatchSenders = field(init=False)
     record_room: Callable[[], int | None] = field(init=False)
     """Returns how many bytes the disk of the record's store takes; None where that is not this stack's own."""
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
@@ -122,6 +124,7 @@ class Services:
     """How long the reply and the calls under way may go on when a run is to wrap up."""
 
     def __post_init__(self) -> None:
+        self.batches = BatchSenders(self.store.redis)
         self.record_room = partial(record_room, self.settings)
 
     async def claim(self, id: str, *, is_alone: bool = True) -> Claim | None:
@@ -361,6 +364,7 @@ async def _background(services: Services, janitor: Janitor | None) -> AsyncGener
         services.leases.hear_cancels(),
         services.leases.hear_messages(),
         services.progress.send_forever(),
+        services.batches.work_forever(),
     ]
     if janitor:
         works += [

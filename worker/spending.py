@@ -66,7 +66,7 @@ class ReservedMoney(Part):
         if not self.is_capped or (costs := meter.cost_range(prompt_tokens, wanted)) is None:
             yield wanted
             return
-        allowed = meter.capped_allowance(prompt_tokens, wanted, await self._reserve(*costs))
+        allowed = await self._allowed(prompt_tokens, wanted, *costs)
         try:
             yield allowed
         except asyncio.CancelledError:
@@ -77,6 +77,12 @@ class ReservedMoney(Part):
             await self._ask(cut=self._count_begun())
             raise
         await self._ask()
+
+    async def again(self, prompt_tokens: int, wanted: int) -> int:
+        """Reserves for the call under way once more, because its price has changed; returns as ``reserved`` does."""
+        if not self.is_capped or (costs := self.run.meter.cost_range(prompt_tokens, wanted)) is None:
+            return wanted
+        return await self._allowed(prompt_tokens, wanted, *costs)
 
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
         """Books what is not booked yet, also where an earlier attempt had reserved and nothing caps the run now."""
@@ -91,6 +97,9 @@ class ReservedMoney(Part):
             return False
         self.run.meter.spend(begun, wasted=True)
         return True
+
+    async def _allowed(self, prompt_tokens: int, wanted: int, most: float, least: float) -> int:
+        return self.run.meter.capped_allowance(prompt_tokens, wanted, await self._reserve(most, least))
 
     async def _reserve(self, most: float, least: float) -> float:
         """Returns the US dollars that are reserved."""

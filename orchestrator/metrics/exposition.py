@@ -40,7 +40,7 @@ WAITING = Metric(
     "gauge",
     "Delegations whose run waits for something outside, without a slot.",
     ("why",),
-    begins_with=[("permission",), ("subagent",), ("shared_prefix",), ("rate",)],
+    begins_with=[("permission",), ("subagent",), ("shared_prefix",), ("rate",), ("batch",)],
 )
 PERMISSIONS = Metric("deputize_permissions_pending", "gauge", "Permission requests without an answer.")
 UNDELIVERED = Metric(

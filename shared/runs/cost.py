@@ -27,6 +27,8 @@ DEAREST, MOST_GROUPS = 10, 1000
 PAGE = 200
 """Entries of the index that are read at a time."""
 _COST = 5 + [*Usage.model_fields].index("cost_usd")
+_END = 5 + len(Usage.model_fields)
+"""Bills that earlier versions filed are shorter."""
 _END_OF_TOTAL = 6 + [*Usage.model_fields].index("cache_write_tokens")
 """Before it are the tokens that ``Usage.total`` adds up."""
 
@@ -155,6 +157,7 @@ async def cost_report(redis: Any, by: str, since: datetime | None, owner: str | 
             for (id, _), bill in zip(page, bills, strict=True):
                 if time < bill[0] and first <= id and id not in unfinished:
                     bill[0] = id
+                    bill += [0] * (_END - len(bill))
                     yield bill
 
     return await to_thread(lambda: added_up([*unfinished.values(), *ended()], by, since))

@@ -64,6 +64,18 @@ def pace_key(endpoint: str) -> str:
     return f"deputize:pace:{endpoint}"
 
 
+def economy_key(endpoint: str) -> str:
+    return f"deputize:economy:{endpoint}"
+
+
+def economy_queue_key(endpoint: str) -> str:
+    return f"{economy_key(endpoint)}:queue"
+
+
+def economy_turn_key(id: str) -> str:
+    return f"deputize:economy-turn:{id}"
+
+
 def prefix_key(prefix: str) -> str:
     return f"deputize:prefix:{prefix}"
 

@@ -153,6 +153,7 @@ class AgentSettings(_Table):
     """Who it is and how it works. What every worker must know (workspace, sandbox, report) follows it."""
     model: str | None = None
     effort: Effort | None = None
+    economy: bool | None = None
     tools: list[str] | None = None
     limits: Annotated[dict[str, Any], AfterValidator(_some_limits)] = {}
     approval_mode: ApprovalMode | None = None

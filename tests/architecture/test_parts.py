@@ -23,7 +23,7 @@ FILES = {
     "delivery": ["worker/parts/delivery.py"],
     "proof": ["worker/parts/proof.py", "worker/proofs"],
 }
-LEFT = ["traces", "reading", "instructions", "snapshots", "permission", "caps"]
+LEFT = ["traces", "reading", "instructions", "snapshots", "permission", "economy", "caps"]
 OF_THE_CORE = (
     *(f"tests/worker/core/test_{name}.py" for name in ("emit", "ledger", "loop", "prompt", "run_context")),
     "tests/fundamentals/test_14_the_loop_alone.py",

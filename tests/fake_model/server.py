@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from tests.fake_model import wire
+from tests.fake_model import batches, wire
 from tests.fake_model.cache import Bill, PromptCache
 from tests.fake_model.strict import mistake
 from tests.fake_model.turns import Fault, Script, Turn, script_in, text
@@ -79,6 +79,8 @@ class FakeModel:
     aborted: int = 0
 
     def __post_init__(self) -> None:
+        self.batches = batches.FakeBatches(self._play)
+        """What was sent to the Message Batches API."""
         self._scripts: list[Script] = [Script("", self.turns)]
         self._serving: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
@@ -121,7 +123,8 @@ class FakeModel:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; false when the connection is to be closed."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        path = urlsplit(head[0].split(" ")[1]).path  # through a proxy it is a whole URL
+        method, target = head[0].split(" ")[0], urlsplit(head[0].split(" ")[1])  # through a proxy it is a whole URL
+        path = target.path
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         raw = await reader.readexactly(int(headers.get("content-length", 0)))
         if path.startswith("/fake/"):
@@ -131,6 +134,8 @@ class FakeModel:
         self.journal.append(asked)
         self.open += 1
         try:
+            if path.startswith(f"{self.below}{batches.PATH}") and "batches" not in self.lacks:
+                return self._batched(method, dict(parse_qsl(target.query)), asked, _Stream(reader, writer))
             return await self._answer(path, asked, _Stream(reader, writer))
         except (ClientGone, ConnectionError):
             self.aborted += 1
@@ -138,6 +143,42 @@ class FakeModel:
             return False
         finally:
             self.open -= 1
+
+    def _batched(self, method: str, query: Mapping[str, str], asked: Asked, stream: _Stream) -> bool:
+        """One request to the Message Batches API and its answer."""
+        path = asked.path.removeprefix(self.below)
+        if asked.key != self.key:
+            return self._plain(asked, stream, 401, wire.error(401, "authentication is required"))
+        if method != "POST" or path != batches.PATH:
+            status, answer = self.batches.answer(method, path, query, self.url)
+            return self._plain(asked, stream, status, answer)
+        trouble = self.batches.troubles.pop(0) if self.batches.troubles else None
+        if isinstance(trouble, int):
+            return self._plain(asked, stream, trouble, wire.error(trouble, f"fault {trouble}"))
+        status, answer = (0, None) if trouble == "cut_before" else self.batches.create(asked.body)
+        if trouble:
+            stream.reset()
+            return False
+        shown = answer.shown(self.url) if isinstance(answer, batches.FakeBatch) else answer
+        return self._plain(asked, stream, status, shown)
+
+    def _play(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of a request in a batch, which is billed as any other."""
+        conversation = _first_text(body)
+        replies = sum(message["role"] == "assistant" for message in body["messages"])
+        turn, fault = self._script_of(conversation).next(hashlib.sha256(conversation.encode()).hexdigest(), replies)
+        if fault:
+            return {"type": "errored", "error": wire.error(fault.status, f"fault {fault.status}", fault.error)}
+        raw = json.dumps(body).encode()
+        asked = Asked({"x-api-key": self.key}, body, raw, "batch", next(self._numbers), 200, "answered")
+        self.journal.append(asked)
+        bill = self.cache.look_up(asked.key, body) if self.cache else None
+        if body.get("tool_choice", {}).get("type") == "none":
+            turn = turn.without_calls()
+        usage = bill.usage if bill else {**wire.NO_USAGE, "input_tokens": len(raw) // 4}
+        whole = wire.message(turn, body, asked.number, usage, bill.answer if bill else {})
+        self._begin(asked, whole, bill)
+        return {"type": "succeeded", "message": whole}
 
     async def _answer(self, path: str, asked: Asked, stream: _Stream) -> bool:
         refusal = self._refusal(path, asked)
@@ -274,21 +315,22 @@ class _Stream:
             case "stall":
                 await self.gone()
             case "reset":
-                self._reset()
+                self.reset()
                 return False
             case _:
                 pass
         self.end()
         return True
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Aborts the connection."""
         connection = self.writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 
 def _plain(status: int, body: Any, headers: Mapping[str, str] | None = None) -> bytes:
-    data = json.dumps(body).encode()
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status} -", "content-type: application/json", f"content-length: {len(data)}"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     return "\r\n".join([*lines, "", ""]).encode() + data

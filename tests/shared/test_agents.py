@@ -17,6 +17,7 @@ REVIEWER = """
 system_prompt = "You review."
 model = "claude-opus-5-5"
 effort = "max"
+economy = true
 tools = ["read_*", "grep"]
 limits = {max_turns = 7, maxCostUsd = 0.5}
 approval_mode = "readOnly"
@@ -32,7 +33,7 @@ def settings(tmp_path: Path) -> Settings:
 def test_an_agent_fills_in_what_the_request_leaves_open(settings: Settings) -> None:
     asked = DelegationRequest(task="t", agent="reviewer", limits=Limits(max_turns=3))
     filled = with_agent(asked, settings.agents)
-    assert (filled.system_prompt, filled.effort) == ("You review.", "max")
+    assert (filled.system_prompt, filled.effort, filled.economy) == ("You review.", "max", True)
     assert (filled.model, filled.tools, filled.approval_mode) == ("claude-opus-5-5", ["read_*", "grep"], "readOnly")
     assert (filled.limits.max_turns, filled.limits.max_cost_usd, filled.limits.max_tool_calls) == (3, 0.5, 50)
 
@@ -45,7 +46,8 @@ def test_what_the_request_sets_itself_stays(settings: Settings) -> None:
         "tools": [],
         "approval_mode": ApprovalMode.SANDBOXED,
     }
-    filled = with_agent(DelegationRequest(task="t", agent="reviewer", **said), settings.agents)
+    filled = with_agent(DelegationRequest(task="t", agent="reviewer", **said, economy=False), settings.agents)
+    assert not filled.economy
     assert filled.model_dump(include={*said}) == said
     assert with_agent(DelegationRequest(task="t"), settings.agents) == DelegationRequest(task="t")
 

@@ -33,6 +33,8 @@ REQUEST = DelegationRequest.model_validate(
         "approvalMode": "readOnly",
         "model": "claude-sonnet-5-5",
         "effort": "high",
+        "economy": True,
+        "deadline": "2026-12-01T06:00:00Z",
         "toolCallStyle": "xml",
         "workspace": {"kind": "directory", "path": "/srv/shop", "ignored": False},
         "outputSchema": {"type": "object", "properties": {"fixed": {"type": "boolean"}}},

@@ -25,8 +25,16 @@ from deputize.worker.workspace.files import Files
 from tests.worker.growing_checks import raw
 
 NOT_OF_RUNS = (
-    *("worker/adapters", "worker/celery_pool", "worker/fleet", "worker/linux", "worker/promises", "worker/standby"),
-    *("worker/tracing", "worker/__main__.py", "worker/contracts.py", "worker/redis_record.py", "worker/services.py"),
+    *("worker/adapters", "worker/celery_pool", "worker/economy", "worker/fleet", "worker/linux"),
+    *(
+        "worker/promises",
+        "worker/standby",
+        "worker/tracing",
+        "worker/__main__.py",
+        "worker/contracts.py",
+        "worker/redis_record.py",
+        "worker/services.py",
+    ),
     *("worker/proofs", "worker/task.py", "worker/threads.py"),
 )
 """What takes texts of the operator and of the worker alone, or is measured where it is called."""
@@ -113,13 +121,14 @@ _HANDED_ON: Mapping[str, str] = {
     "worker/merges/culprits.py": "Relation.nearest",
     "worker/merges/turned_green.py": "TurnedGreen.kept_in",
     "worker/models/__init__.py": "open_model",
-    "worker/models/anthropic.py": "AnthropicModel.__init__ AnthropicModel.open check_response price_of",
+    "worker/models/anthropic.py": "AnthropicModel.__init__ AnthropicModel.open AnthropicModel.refusal "
+    "check_response price_of",
     "worker/models/base.py": "Reply.without_calls undated",
     "worker/models/caching.py": "encode_prefix with_breakpoints shared_prefixes",
     "worker/models/credentials.py": (
         "Names.of_table Credentials.__init__ Credentials.of Credentials.get Credentials.digest Credentials.masked"
     ),
-    "worker/models/endpoint.py": "Endpoint.post",
+    "worker/models/endpoint.py": "Endpoint.get Endpoint.post",
     "worker/models/platforms.py": "Signer.signed",
     "worker/models/scripted.py": "TemplateContext.text load_script ScriptedModel.__init__ ScriptedModel.open",
     "worker/permission.py": "details_of",

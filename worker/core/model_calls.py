@@ -119,7 +119,7 @@ class ModelCalls:
             case Ending.REFUSED:
                 reason = ": ".join(filter(None, (reply.stop_reason, reply.refusal)))
                 words = f" Its words: {reply.text.strip()}" if reply.text.strip() else ""
-                if self.model.endpoint_id is None:
+                if self.model.name.startswith("scripted"):
                     raise Refused(f"{_SCRIPT_REFUSED}.{words}")
                 raise Refused(
                     f"the model refused the task ({reason}). Word it differently, or use another model.{words}"

@@ -55,6 +55,7 @@ class Inbox:
         self._work: asyncio.Timeout | None = None
         self._waits: Callable[[], bool] = lambda: False
         self._wraps_up = False
+        self._held = False
         self._seconds = WRAP_UP_SECONDS
 
     def open(self, redis: Any, seconds: float, on_wrap_up: Callable[[], None]) -> None:
@@ -88,12 +89,17 @@ class Inbox:
         if self._fetching is not None:
             await asyncio.shield(self._fetching)
 
+    def hold(self) -> None:
+        """Leaves what is unread for the turn after the next one, whose request was sent before."""
+        self._held = True
+
     def read(self, ask: Callable[..., None], turn: int) -> None:
         """Adds the unread messages to the conversation by ``ask``, with their receipts; ``turn`` is the next one.
 
         Nothing is awaited, so all of it is one write.
         """
-        if not (unread := self.unread):
+        held, self._held = self._held, False
+        if held or not (unread := self.unread):
             return
         if texts := [quoted(message) for message in unread if message.text]:
             ask(*texts)

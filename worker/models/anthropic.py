@@ -119,12 +119,11 @@ class AnthropicModel:
         Raises ModelUnavailable for a permanent failure, and where retries did not succeed in time. Closing the
         iterator, or cancelling the task that reads it, closes the HTTP stream immediately.
         """
-        endpoint = self.endpoint()
-        most, given = self._most_output, prompt
-        prompt = replace(prompt, max_output_tokens=most) if prompt.max_output_tokens > most else prompt
+        endpoint, given = self.endpoint(), prompt
+        prompt = self.fitted(prompt)
         retries = RetryState(self._retry_policy)
         while True:
-            body = self._body(prompt, endpoint)
+            body = self.body(prompt, endpoint)
             retries.begin_try()
             assembler = ReplyAssembler(self.price(), len(body) // BYTES_PER_TOKEN, self.names.url)
             failure = Failure("the stream was cut before the message's end", retryable=True)
@@ -145,7 +144,7 @@ class AnthropicModel:
                 # An error after the stop reason does not belong to the reply.
                 yield replace(assembler.finish(), refused_thinking=prompt.messages is not given.messages)
                 return
-            if other := self._with_other_options(prompt, failure):
+            if other := self.with_other_options(prompt, failure):
                 prompt = other
                 continue
             delay = retries.next_delay(failure, replied=assembler.started)
@@ -154,7 +153,12 @@ class AnthropicModel:
             masked, asked = self._credentials.masked(str(failure)), failure.retry_after
             yield Retrying(masked, delay, assembler.usage, asked, most=retries.left, refused=failure.is_of_rate)
 
-    def _with_other_options(self, prompt: Prompt, failure: Failure) -> Prompt | None:
+    def fitted(self, prompt: Prompt) -> Prompt:
+        """Returns the prompt with no more output tokens than the model has, as far as its endpoint has named that."""
+        most = self._most_output
+        return replace(prompt, max_output_tokens=most) if prompt.max_output_tokens > most else prompt
+
+    def with_other_options(self, prompt: Prompt, failure: Failure) -> Prompt | None:
         """Returns the prompt with fewer output tokens, where it was refused because of them; notes the maximum.
 
         Returns it without the thinking in its messages where that is refused: its signature is that of another model,
@@ -173,6 +177,16 @@ class AnthropicModel:
     @property
     def names(self) -> Names:
         return self._credentials.names
+
+    @property
+    def account(self) -> str:
+        """Identifies endpoint and credentials without naming them: what one message batch may hold."""
+        return self._credentials.id
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the SDK of a cloud platform signs its requests."""
+        return self._credentials.platform != "anthropic"
 
     @property
     def thinks(self) -> bool:
@@ -196,14 +210,9 @@ class AnthropicModel:
         return endpoint
 
     def _final_error(self, failure: Failure, retries: RetryState, url: str, body: bytes) -> ModelUnavailable:
-        reason = self._credentials.masked(str(failure))
         if not failure.retryable:
-            reason = f"{with_full_stop(reason)} {advice}" if (advice := self._lack_in(failure, body)) else reason
-            # A long conversation is shortened once: its length may be what an unknown refusal is about.
-            may_be_long = failure.is_of_request and not advice and len(body) > self.window() // 2 * BYTES_PER_TOKEN
-            error_class = ContextFull if failure.too_long or may_be_long else ModelUnavailable
-            return error_class(f"model {self.name} cannot be used: {reason}")
-        advice = ""
+            return self.refusal(failure, body)
+        reason, advice = self._credentials.masked(str(failure)), ""
         if (seconds := self._retry_policy.seconds) is not None:
             advice = f" DEPUTIZE_MODEL_RETRY_SECONDS ({seconds:g}) is how long failures are retried."
         return ModelUnavailable(
@@ -212,6 +221,15 @@ class AnthropicModel:
             f"endpoint is up and {self.names.url} is right, or try again later.{advice}",
             may_pass=True,
         )
+
+    def refusal(self, failure: Failure, body: bytes) -> ModelUnavailable:
+        """Returns the error for a request that the endpoint refuses, however often it is sent."""
+        reason = self._credentials.masked(str(failure))
+        reason = f"{with_full_stop(reason)} {advice}" if (advice := self._lack_in(failure, body)) else reason
+        # A long conversation is shortened once: its length may be what an unknown refusal is about.
+        may_be_long = failure.is_of_request and not advice and len(body) > self.window() // 2 * BYTES_PER_TOKEN
+        error_class = ContextFull if failure.too_long or may_be_long else ModelUnavailable
+        return error_class(f"model {self.name} cannot be used: {reason}")
 
     def _lack_in(self, failure: Failure, body: bytes) -> str:
         """Returns the setting by which runs do without what the endpoint has refused; "" where it is something else."""
@@ -231,7 +249,7 @@ class AnthropicModel:
             return "Set DEPUTIZE_CACHE_DIAGNOSTICS=false: runs then do without it."
         return f"Check {HEADERS}: it has the header." if "beta" in reason and self._credentials.get(HEADERS) else ""
 
-    def _body(self, prompt: Prompt, endpoint: Endpoint) -> bytes:
+    def body(self, prompt: Prompt, endpoint: Endpoint, *, streamed: bool = True) -> bytes:
         """Returns the request body, joined from bytes that were each encoded once."""
         diagnosed = endpoint.is_anthropic if self._cache_diagnostics is None else self._cache_diagnostics
         forced = prompt.only_tool if prompt.tools else None
@@ -252,9 +270,11 @@ class AnthropicModel:
             # An endpoint refuses to force a tool where the model thinks.
             thinking=("disabled" if forced else "adaptive") if self.thinks else "",
             for_an_hour=prompt.cached_for_an_hour,
+            only_shared=prompt.only_shared_for_an_hour,
             cached=cached,
         )
         messages = with_breakpoints(self._known_name, prompt, prefix) if cached else prompt.messages
+        prefix = prefix if streamed else prefix.replace(b'"stream":true,', b"", 1)
         return b"".join((prefix, head, b",".join(messages), b"]}"))
 
 
@@ -294,6 +314,13 @@ def _price_set(prices: Mapping[str, ModelPrice], model: str) -> Price | None:
     return Price(price.input, price.output, cache_read, cache_write, write_1h=price.cache_write_1h)
 
 
+def in_batch(price: Price) -> Price:
+    """Returns the price of the same tokens in a message batch."""
+    factor: float = _price_file()["batch"]["factor"]
+    rates = {name: getattr(price, name) * factor for name in ("input", "output", "cache_read", "cache_write")}
+    return replace(price, **rates, above=price.above and in_batch(price.above), write_1h=price.cache_write_1h * factor)
+
+
 def price_of(model: str, day: date | None = None) -> Price | None:
     """Returns the price on a day (default: today, UTC), or None where it is unknown.
 
@@ -303,13 +330,13 @@ def price_of(model: str, day: date | None = None) -> Price | None:
 
 
 @cache  # the package may be upgraded under a running worker
-def _price_table() -> dict[str, list[dict[str, Any]]]:
-    return json.loads(files(__package__ or "").joinpath("prices.json").read_text("utf-8"))["models"]
+def _price_file() -> dict[str, Any]:
+    return json.loads(files(__package__ or "").joinpath("prices.json").read_text("utf-8"))
 
 
 @lru_cache(maxsize=64)
 def _price_on(day: date, model: str) -> Price | None:
-    rows = _price_table().get(undated(model), [])
+    rows: list[dict[str, Any]] = _price_file()["models"].get(undated(model), [])
     current = [row for row in rows if date.fromisoformat(row["since"]) <= day]
     if not current:
         return None

@@ -52,6 +52,8 @@ class Prompt:
     """How many of the messages the request before had; its end is in the prompt cache."""
     cached_for_an_hour: bool = False
     """Whether cache entries are kept for an hour instead of five minutes."""
+    only_shared_for_an_hour: bool = False
+    """Whether that holds for the entries alone that other delegations may read as well."""
     only_tool: str | None = None
     effort: str | None = None
 

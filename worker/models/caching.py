@@ -42,10 +42,10 @@ class Retention:
     decides. A gap of over an hour outlasts both.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, hour: bool = False) -> None:
         self._clock = clock
         self._answered: float | None = None
-        self._hour = False
+        self._hour = hour
 
     def hour(self) -> bool:
         """Returns whether the entries of the request that is made now are kept for an hour."""
@@ -71,16 +71,18 @@ def encode_prefix(
     *,
     thinking: str = "",
     for_an_hour: bool = False,
+    only_shared: bool = False,
     cached: bool = True,
 ) -> bytes:
     """Returns the encoded model, tools, system and kind of thinking, up to the next field.
 
     With a breakpoint, if it is to be ``cached``.
     """
-    control = cache_control(for_an_hour) if cached else None
+    hours = for_an_hour, for_an_hour and not only_shared
+    control, last = map(cache_control, hours) if cached else (None, None)
     declared = [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in tools]
     thought = {"type": thinking} | ({"display": "summarized"} if thinking == "adaptive" else {}) if thinking else None
-    fields: dict[str, Any] = {"model": model, "stream": True, "thinking": thought, "cache_control": control}
+    fields: dict[str, Any] = {"model": model, "stream": True, "thinking": thought, "cache_control": last}
     fields |= {"system": system, "tools": declared}
     if control and _tokens(len(_encoded(system)) + len(_encoded(declared))) >= _minimum(model):
         if system:
@@ -95,14 +97,18 @@ def with_breakpoints(model: str, prompt: Prompt, prefix: bytes) -> Sequence[byte
     """Returns the messages with their breakpoints; ``prefix`` is what precedes them."""
     if not prompt.messages:
         return prompt.messages
-    control = b',"cache_control":' + _encoded(cache_control(prompt.cached_for_an_hour))
-    messages = list(prompt.messages)
+    hour, messages = prompt.cached_for_an_hour, list(prompt.messages)
     if _tokens(len(prefix) + prompt.shared_end) >= _minimum(model):
-        messages[0] = _inserted(messages[0], prompt.shared_end, control)
+        messages[0] = _inserted(messages[0], prompt.shared_end, _control(hour))
     if prompt.sent and sum(message.count(_BLOCK) for message in messages[prompt.sent :]) > LOOK_BACK:
         last = messages[prompt.sent - 1]
+        control = _control(hour and not prompt.only_shared_for_an_hour)
         messages[prompt.sent - 1] = _inserted(last, len(last) - 3, control) if last.endswith(b"}]}") else last
     return messages
+
+
+def _control(for_an_hour: bool) -> bytes:
+    return b',"cache_control":' + _encoded(cache_control(for_an_hour))
 
 
 def shared_prefixes(endpoint: str, model: str, prompt: Prompt) -> list[Prefix]:

@@ -11,9 +11,9 @@ import asyncio
 import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies
 from weakref import WeakKeyDictionary
 
@@ -99,12 +99,19 @@ class Endpoint:
         self.has_credentials = bool(self._auth or signed or given)
         return base
 
-    @asynccontextmanager
-    async def post(self, body: bytes, path: str = MESSAGES) -> AsyncGenerator[aiohttp.ClientResponse]:
+    def post(self, body: bytes, path: str = MESSAGES) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Sends one request; the response is closed on exit, even if it was not read.
 
         Raises Failure where the connection fails, also while the response is read, and where it cannot be signed.
         """
+        return self._send("POST", path, body)
+
+    def get(self, path: str) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Does the same with a request without a body, which only an endpoint without a signer has."""
+        return self._send("GET", path, b"")
+
+    @asynccontextmanager
+    async def _send(self, method: str, path: str, body: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
         url, headers = self.url if path == MESSAGES else str(self._base.join(path)), self._headers
         if self._signer:
             signed, headers = await self._signer.signed(path, body)
@@ -114,7 +121,8 @@ class Endpoint:
         proxy = str(self._proxy) if self._proxy else None
         follows = self._signer is None  # a signature is for one address
         try:
-            request = self._http.post(url, data=body, headers=headers, proxy=proxy, allow_redirects=follows)
+            options: Any = {"headers": headers, "proxy": proxy, "allow_redirects": follows}
+            request = self._http.request(method, url, data=body or None, **options)
             async with request as response:
                 yield response
         except aiohttp.ClientError as error:

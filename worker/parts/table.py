@@ -103,6 +103,7 @@ PARTS = (
     Row("rounds", _rounds),
     Row("subagents", Subagents),  # behind ``rounds``, whose reviews are children, too
     Row("permission", lambda attempt: attempt.requests),
+    Row("economy", lambda attempt: attempt.economy),  # before ``caps``, which books what it has spent
     Row("caps", lambda attempt: attempt.spending),
     Row("claims", _claims),
     Row("delivery", _delivery),

@@ -228,7 +228,8 @@ class SubagentRunner:
             call.metadata(delegationId=id)
         on_step = call and (lambda title: call.metadata(delegationId=id, step=title))
         try:
-            with self.run.waits.without_slot("subagent"):
+            waits, is_slow = self.run.waits, self.inheritance.is_economy(request)
+            with waits.without_clock("subagent") if is_slow else waits.without_slot("subagent"):
                 result = (await self.children.wait(id, on_step)).result
             assert result is not None
             self.run.meter.book(id, result.usage)

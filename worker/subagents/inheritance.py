@@ -47,6 +47,8 @@ class Inheritance:
             "effort": self._effort(request),
             "tool_call_style": mine.tool_call_style,
             "project_instructions": mine.project_instructions and request.project_instructions,
+            "economy": self.is_economy(request),
+            "deadline": mine.deadline,
             "priority": mine.priority,
             "labels": mine.labels | request.labels,
             "parent_id": self.claim.id,
@@ -55,6 +57,11 @@ class Inheritance:
             "workspace": here if copy else EmptyWorkspace(),
         }
         return request.model_copy(update=inherited)
+
+    def is_economy(self, request: DelegationRequest) -> bool:
+        """Returns whether the child's turns go through message batches: as its agent has it, else as this run's do."""
+        asked = with_agent(request, self.settings.agents)
+        return asked.economy if "economy" in asked.model_fields_set else self.claim.request.economy
 
     def _effort(self, request: DelegationRequest) -> Effort | None:
         """Returns the child's own effort, else its model's, else this run's where both have the same model."""

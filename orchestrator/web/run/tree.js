@@ -9,6 +9,7 @@ const LONGEST_CALL_ID = 180; // as in the idempotency keys of child delegations
 const GROUNDS = { base: "before the run", candidate: "with the changes", canary: "with something broken" };
 const WAITS = {
   permission: "Waits for permission", subagent: "Waits for a child", shared_prefix: "Waits for a cached prefix",
+  batch: "Waits for a message batch",
   rate: "Waits for the model's endpoint", budget: "Waits for the budget",
 };
 

@@ -1,7 +1,7 @@
 -- A part of other scripts. Files a finished delegation: its bill, and its id in sets for its status, its session, its
 -- owner and each of its labels, so that lists and costs need not read its record. Each key lives as long as the last
 -- record in it. What waits for its end is due from now on (reap.lua).
-local AMOUNTS = 'inputTokens outputTokens cacheReadTokens cacheWriteTokens cacheWrite1hTokens costUsd cacheSavedUsd'
+local AMOUNTS = 'inputTokens outputTokens cacheReadTokens cacheWriteTokens cacheWrite1hTokens costUsd cacheSavedUsd batchTokens'
 
 local function file(index, id, record, leases)
   local dependants = record .. ':dependants'
