@@ -133,7 +133,9 @@ def _rows(file: BinaryIO) -> Iterable[tuple[Mapping[str, Any], ToolAgentResult]]
             row = json.loads(text)
             yield {"task": int(row["task"]), "title": str(row["title"])}, ToolAgentResult.model_validate(row)
         except (ValueError, KeyError, TypeError):
-            raise Invalid(f"{file.name}, line {number} is not a result of an evaluation, as --out writes them") from None
+            raise Invalid(
+                f"{file.name}, line {number} is not a result of an evaluation, as --out writes them"
+            ) from None
 
 
 def _evaluation(rows: Iterable[tuple[Mapping[str, Any], ToolAgentResult]]) -> Evaluation:

@@ -196,7 +196,8 @@ class Comparison:
         """What follows, in a sentence; also that the tasks are too few for a conclusion."""
         differ, fewest = self.better + self.worse, fewest_to_differ()
         if differ < fewest:
-            return f"{differ} of {len(self.pairs)} tasks differ, which is too few for a conclusion: at least {fewest} have to"
+            few = f"too few for a conclusion: at least {fewest} have to"
+            return f"{differ} of {len(self.pairs)} tasks differ, which is {few}"
         if self.p_value >= LEVEL:
             return f"no difference is shown (p = {self.p_value:.2g})"
         return f"the new one is {'better' if self.better > self.worse else 'worse'} (p = {self.p_value:.2g})"
