@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ..shared.connection import REDIS_ERRORS, retried
@@ -122,8 +122,6 @@ class Attempt:
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
         caps = caps_of(services.settings.spend, claim.request.labels)
         self.spending = ReservedMoney(self.context, services.pipe, caps)
-        self.economy = self._economy()
-        """What asks the model in message batches; None in a run that does not."""
         self.trace = services.trace(claim, emit.mask)
         """The spans of this attempt; None where no traces are sent."""
         self._traceparent = claim.kept.get(TRACE, "")
@@ -200,7 +198,9 @@ class Attempt:
         self.context.meter.set_price(model, await self.spending.first_cap(self.services.store.redis))
         return model
 
-    def _economy(self) -> Economy | None:
+    @cached_property
+    def economy(self) -> Economy | None:
+        """What asks the model in message batches; None in a run that does not."""
         request = self.context.claim.request
         if not request.economy or request.merges:
             return None
