@@ -48,6 +48,8 @@ class TokenEntry(BaseModel):
     """The token is refused from then on; without an offset it is UTC."""
     owner: str | None = Field(default=None, pattern=rf"^{NAME}$")
     """Whose its delegations are: tokens with the same owner share theirs. None: those of its name."""
+    weight: float = Field(default=1, gt=0, le=1000, strict=True)
+    """How many turns its owner has at a rate limit for each one of another owner: the highest of its tokens."""
     spend: SpendWindows | None = None
     """Caps on what the delegations of its owner cost together. Of several tokens of an owner the lowest cap holds."""
 

@@ -13,7 +13,7 @@ from ..shared.background import RepeatedCause
 from ..shared.connection import REDIS_ERRORS, shielded
 from ..shared.errors import Misconfigured
 from ..shared.runs.caps import Cap, caps_of_owner
-from ..shared.runs.keys import OWNER_CAPS
+from ..shared.runs.keys import OWNER_CAPS, OWNER_WEIGHTS
 from ..shared.settings import Settings
 from .access_tokens import TokenEntry, TokenFile
 
@@ -32,15 +32,28 @@ def caps_by_owner(entries: Iterable[TokenEntry]) -> Mapping[str, list[Cap]]:
     return {owner: [*caps.values()] for owner, caps in found.items()}
 
 
-async def publish(redis: Any, caps: Mapping[str, list[Cap]]) -> None:
-    """Writes the caps of all owners, if they differ from those that are there."""
-    wanted = {owner: json.dumps([cap.to_dict() for cap in own]) for owner, own in caps.items()}
-    if wanted == await redis.hgetall(OWNER_CAPS):
+def weights_by_owner(entries: Iterable[TokenEntry]) -> Mapping[str, float]:
+    """Returns the weights of owners that are not 1."""
+    found = dict[str, float]()
+    for entry in entries:
+        found[entry.whose] = max(entry.weight, found.get(entry.whose, 0))
+    return {owner: weight for owner, weight in found.items() if weight != 1}
+
+
+async def publish(redis: Any, caps: Mapping[str, list[Cap]], weights: Mapping[str, float] | None = None) -> None:
+    """Writes the caps and weights of all owners, if they differ from those that are there."""
+    stored = {owner: json.dumps([cap.to_dict() for cap in own]) for owner, own in caps.items()}
+    await _write(redis, OWNER_CAPS, stored)
+    await _write(redis, OWNER_WEIGHTS, {owner: str(weight) for owner, weight in (weights or {}).items()})
+
+
+async def _write(redis: Any, key: str, wanted: Mapping[str, str]) -> None:
+    if wanted == await redis.hgetall(key):
         return
     async with redis.pipeline() as transaction:
-        transaction.delete(OWNER_CAPS)
+        transaction.delete(key)
         if wanted:
-            transaction.hset(OWNER_CAPS, mapping=wanted)
+            transaction.hset(key, mapping=wanted)
         await transaction.execute()
 
 
@@ -57,7 +70,8 @@ async def published_caps(redis: Any, settings: Settings) -> AsyncGenerator[None]
 
     async def look() -> None:
         try:
-            await shielded(publish(redis, caps_by_owner(file.entries())))
+            entries = file.entries()
+            await shielded(publish(redis, caps_by_owner(entries), weights_by_owner(entries)))
             trouble.works()
         except (Misconfigured, *REDIS_ERRORS) as error:
             trouble.failed(error)

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ..shared.connection import REDIS_ERRORS, retried
+from ..shared.delegation import Usage
 from ..shared.errors import Conflict, Fenced
 from ..shared.events import Envelope, ProgressMade, Replied, RunRetried
 from ..shared.facts import Trust, Verification
@@ -331,6 +332,11 @@ class Attempt:
                 conversation.ask(*more)
         return conversation, model
 
+    def _count(self, endpoint: str | None, usage: Usage) -> None:
+        self.services.status.count(usage)
+        if endpoint:
+            self.services.outages.pace(endpoint).used(usage)
+
     @property
     def _order(self) -> Order:
         """Whose turn the run's model calls take: the root's owner, else its conversation, else the root itself."""
@@ -362,7 +368,7 @@ class Attempt:
                 self._order,
             ),
             shared=PrefixWait(services.prefixes, run.emit.emit, partial(run.waits.without_clock, "shared_prefix")),
-            count=services.status.count,
+            count=partial(self._count, model.endpoint_id),
             spending=self.spending,
             repeated=self.inbox.repeated,
             retention=Retention(hour=self.economy is not None),

@@ -43,6 +43,7 @@ from .linux.open_files import OpenFiles
 from .mcp.source import McpServers
 from .models import close_models, open_model
 from .models.base import Model, undated
+from .models.rate_limits import StatesLimits
 from .policy import Rule
 from .policy.rule_file import load_rules
 from .redis_record import RedisRecord
@@ -177,7 +178,10 @@ class Services:
             opening = asyncio.to_thread(open_model, wanted, self.settings)
             self.models[wanted] = asyncio.create_task(opening, name=f"open {wanted}")
         try:
-            return await asyncio.shield(self.models[wanted])
+            model = await asyncio.shield(self.models[wanted])
+            if isinstance(model, StatesLimits) and model.endpoint_id:
+                model.report_limits = self.outages.pace(model.endpoint_id).heard
+            return model
         except Exception:
             self.models.pop(wanted, None)
             raise

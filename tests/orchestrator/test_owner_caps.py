@@ -13,7 +13,7 @@ from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.owner_caps import caps_by_owner
 from deputize.shared.errors import Misconfigured, SpendCapReached
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import OWNER_CAPS, SPENT_MONEY, spend_key
+from deputize.shared.runs.keys import OWNER_CAPS, OWNER_WEIGHTS, SPENT_MONEY, spend_key
 from deputize.shared.runs.spend_report import owner_caps
 from deputize.shared.settings import Settings
 from deputize.shared.wire import now
@@ -45,6 +45,19 @@ async def test_a_window_moves_on_with_each_day(redis_url: str, tmp_path: Path, d
         for labels in ({}, {"team": "another"}):
             with pytest.raises(SpendCapReached, match=r"weekly_usd of the owner ann: \$5.0000 of \$5 in 7 days"):
                 await ann.create_many([DelegationRequest(task="t", labels=labels)])
+
+
+async def test_weights_are_published_and_the_highest_of_an_owner_s_tokens_holds(redis_url: str, tmp_path: Path) -> None:
+    own = ("weight = 2\n", "weight = 3\nowner = 'ann'\n", "weight = 0.5\nowner = 'low'\n", "weight = 1\n")
+    entries = [entry(name, "submit", more=more) for name, more in zip(("ann", "b", "c", "d"), own, strict=True)]
+    async with open_service(using(tmp_path, redis_url, *entries), redis_url) as service:
+        assert await service.store.redis.hgetall(OWNER_WEIGHTS) == {"ann": "3.0", "low": "0.5"}
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "1001", "inf", "nan", "'2'", "true"])
+def test_a_weight_is_a_positive_number(weight: str) -> None:
+    with pytest.raises(Misconfigured, match="line 5: weight:"):
+        parse_tokens(entry("ann", "submit", more=f"weight = {weight}\n").encode(), Path("tokens.toml"))
 
 
 async def test_a_cap_on_all_time_ends_with_no_day(redis_url: str, tmp_path: Path) -> None:

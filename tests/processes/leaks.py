@@ -34,6 +34,7 @@ KEPT_WITHOUT_END = (
     "deputize:metrics",
     "deputize:spend:total",
     "deputize:spend:caps",
+    "deputize:weights",
     "deputize:celery:",
     "deputize:test",
 )

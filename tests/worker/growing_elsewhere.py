@@ -130,6 +130,7 @@ _HANDED_ON: Mapping[str, str] = {
     ),
     "worker/models/endpoint.py": "Endpoint.get Endpoint.post",
     "worker/models/platforms.py": "Signer.signed",
+    "worker/models/rate_limits.py": "limits_in",
     "worker/models/scripted.py": "TemplateContext.text load_script ScriptedModel.__init__ ScriptedModel.open",
     "worker/permission.py": "details_of",
     "worker/run_files.py": "collect_outputs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import cache, lru_cache
@@ -23,6 +23,7 @@ from .base import Part, Price, Prompt, Retrying, undated
 from .caching import encode_prefix, with_breakpoints
 from .credentials import HEADERS, Credentials, Names
 from .endpoint import Body, Endpoint, drain, endpoint_of
+from .rate_limits import RateLimits, limits_in
 from .retry import (
     Failure,
     RetryPolicy,
@@ -80,6 +81,8 @@ class AnthropicModel:
         self._retry_policy = retry_policy or RetryPolicy()
         self._credentials = credentials
         self.endpoint_id = self._credentials.digest(name)
+        self.report_limits: Callable[[RateLimits], None] = lambda _: None
+        """Called with the rate limits that a response states."""
 
     @classmethod
     def open(cls, name: str, settings: Settings) -> Self:
@@ -129,7 +132,7 @@ class AnthropicModel:
             failure = Failure("the stream was cut before the message's end", retryable=True)
             try:
                 async with endpoint.post(body) as response:
-                    await check_response(response, self.name, endpoint.url, self.names)
+                    await self._check(response, endpoint)
                     decoder, stream, chunk = EventDecoder(), Body(response, self._retry_policy.end_timeout), b"-"
                     while chunk and not (assembler.done or assembler.failure):
                         chunk = await stream.read(is_complete=bool(assembler.stop_reason))
@@ -157,6 +160,12 @@ class AnthropicModel:
         """Returns the prompt with no more output tokens than the model has, as far as its endpoint has named that."""
         most = self._most_output
         return replace(prompt, max_output_tokens=most) if prompt.max_output_tokens > most else prompt
+
+    async def _check(self, response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
+        """Reports the limits that the response states. Raises Failure unless it is an event stream."""
+        if limits := limits_in(response.headers):
+            self.report_limits(limits)
+        await check_response(response, self.name, endpoint.url, self.names)
 
     def with_other_options(self, prompt: Prompt, failure: Failure) -> Prompt | None:
         """Returns the prompt with fewer output tokens, where it was refused because of them; notes the maximum.

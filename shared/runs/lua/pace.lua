@@ -2,21 +2,23 @@
 -- a rate that is learned: two refusals are two moments in which the endpoint had nothing left, so what it served in
 -- between is its refill. The rate is kept slightly above that, so that the next refusal corrects it. A grant goes to the
 -- owner whose turn it is: each grant moves the owner's turn on by one over its weight, and the earliest turn is next.
--- KEYS: pace · Arguments: operation, and by operation:
+-- Where the endpoint states its limits, each is a bucket of what it has left, from which a grant takes its part.
+-- KEYS: pace, weights (by name of an owner) · Arguments: operation, and by operation:
 --   refused: the endpoint refused a request; token (of the model call), successes (those known to the call since it
 --     fails, -1: this is its first failure), error, retry_ms (what the endpoint asked for, -1: nothing), longest_ms (the
 --     most of it that counts), served (requests of the process that were served in the last second), granted (whether
 --     it had been granted)
 --   passed: the endpoint has begun to reply
+--   heard: the endpoint stated its limits; limits: by kind what it allows in a minute and what is left ({}: all are far)
 --   ask: what may be sent; process, lease_ms (how long its waiting requests count without another ask), waiting: by
---     owner the number of requests, the weight and the highest priority
+--     owner the number of requests and the highest priority; cost: what a request takes of the limits on tokens
 -- Returns by operation: refused: {'alone' (a failure of this call only) or 'paced', milliseconds to the next grant,
 -- successes}; ask: {'open'} where no limit is known, else {'paced', milliseconds to the next ask, whether all was refused
--- lately, error, then for each grant its owner and its milliseconds from now}; passed: {'open'} or {'paced'}.
+-- lately, error, then for each grant its owner and its milliseconds from now}; passed, heard: {'open'} or {'paced'}.
 local FIRST_RATE, LEAST_RATE, AHEAD_MS, LONGEST_MS, SHORTEST_MS = 2, 0.2, 50, 250, 50
 local KEPT_MS, SUSPECTED_MS, SAME_MS = 600000, 60000, 250
 local arguments = cjson.decode(ARGV[1])
-local pace = KEYS[1]
+local pace, weights = KEYS[1], KEYS[2]
 local stored = redis.call('GET', pace)
 local clock = redis.call('TIME')
 local whole = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -31,12 +33,17 @@ local function keep()
   state.ends = now + KEPT_MS
 end
 
+local function prepare()
+  state.turn, state.turns, state.processes = state.turn or 0, state.turns or {}, state.processes or {}
+  state.next = state.next or now
+end
+
 local function begin(served)
   state.rate, state.growth, state.margin, state.clean = math.max(FIRST_RATE, served), 2, 1, 0
   state.empty, state.served, state.refused, state.since = now, 0, now, 0
   state.step, state.used = now, 0
+  prepare()
   state.next = now + 1000 / state.rate
-  state.turn, state.turns, state.processes = 0, {}, {}
 end
 
 -- Learns from a refusal. Several in flight at the same time are one.
@@ -78,7 +85,7 @@ local function refused()
   end
   if not state.rate and (not state.suspect or state.suspect == arguments.token) then
     state.suspect = arguments.token
-    store(SUSPECTED_MS)
+    store(state.ends and math.max(1, math.ceil(state.ends - now)) or SUSPECTED_MS)
     return {'alone', 0, state.successes}
   end
   if state.rate then learn(arguments.granted) else begin(arguments.served) end
@@ -91,11 +98,31 @@ local function refused()
   return {'paced', math.ceil(math.max(state.next - now, 0)), state.successes}
 end
 
+-- What is stated is not older than a second, and the grants since then were taken from what is left here.
+local function heard()
+  local buckets = {}
+  for kind, stated in pairs(arguments.limits) do
+    local own = state.buckets and state.buckets[kind]
+    local left = own and math.min(own.limit, own.left + (now - own.at) * own.limit / 60000)
+    if left and left < stated[2] then left = (left + stated[2]) / 2 else left = stated[2] end
+    buckets[kind] = {limit = stated[1], left = left, at = now}
+  end
+  state.buckets = next(buckets) and buckets or nil
+  if not (state.rate or state.buckets) then
+    redis.call('DEL', pace)
+    return {'open'}
+  end
+  prepare()
+  keep()
+  store(KEPT_MS)
+  return {'paced'}
+end
+
 local function passed()
   if not stored then return {'open'} end
   if not state.rate then
     state.suspect, state.successes = nil, state.successes + 1
-    store(SUSPECTED_MS)
+    store(state.ends and math.max(1, math.ceil(state.ends - now)) or SUSPECTED_MS)
     return {'open'}
   end
   if state.dead then
@@ -109,6 +136,7 @@ end
 
 -- Raises the rate after a clean second in which most of it was used.
 local function grow()
+  if not state.rate then return end
   local seconds = (now - state.step) / 1000
   if seconds < 1 then return end
   local busy = state.used > 0 and state.used + 1 >= 0.8 * state.rate * math.min(seconds, 1)
@@ -127,15 +155,42 @@ local function chosen()
     for whose, wanted in pairs(each.waiting) do
       local at = math.max(state.turns[whose] or 0, state.turn)
       local is_first = not owner or at < turn or (at == turn and whose < owner)
-      if wanted[1] > 0 and (is_first or (whose == owner and wanted[3] > priority)) then
-        owner, process, turn, priority = whose, name, at, wanted[3]
+      if wanted[1] > 0 and (is_first or (whose == owner and wanted[2] > priority)) then
+        owner, process, turn, priority = whose, name, at, wanted[2]
       end
     end
   end
   return owner, process, turn
 end
 
+local function weight_of(owner)
+  local name = string.match(owner, '^owner:(.*)$')
+  return name and tonumber(redis.call('HGET', weights, name)) or 1
+end
+
+local function cost_of(kind)
+  local cost = arguments.cost
+  if kind == 'tokens' then return cost.input + cost.output end
+  return kind == 'requests' and 1 or cost[kind]
+end
+
+-- Returns when all buckets have what a request takes.
+local function filled()
+  local at = now
+  for kind, bucket in pairs(state.buckets or {}) do
+    bucket.left, bucket.at = math.min(bucket.limit, bucket.left + (now - bucket.at) * bucket.limit / 60000), now
+    local lacking = math.min(cost_of(kind), bucket.limit) - bucket.left
+    at = math.max(at, now + lacking * 60000 / bucket.limit)
+  end
+  return at
+end
+
+local function take()
+  for kind, bucket in pairs(state.buckets or {}) do bucket.left = bucket.left - cost_of(kind) end
+end
+
 local function grant()
+  state.next = math.max(state.next, filled())
   while state.next <= now + AHEAD_MS do
     local owner, process, turn = chosen()
     if not owner then break end
@@ -144,10 +199,14 @@ local function grant()
     each.granted[#each.granted + 1] = {owner, at}
     local wanted = each.waiting[owner]
     wanted[1] = wanted[1] - 1
-    state.turn, state.turns[owner] = turn, turn + 1 / wanted[2]
-    state.next = at + 1000 / (state.rate * state.margin)
-    state.served, state.since, state.used, state.successes =
-      state.served + 1, state.since + 1, state.used + 1, state.successes + 1
+    state.turn, state.turns[owner] = turn, turn + 1 / weight_of(owner)
+    state.successes = state.successes + 1
+    take()
+    if state.rate then
+      state.served, state.since, state.used = state.served + 1, state.since + 1, state.used + 1
+      state.next = at + 1000 / (state.rate * state.margin)
+    end
+    state.next = math.max(state.next, filled())
   end
 end
 
@@ -165,7 +224,7 @@ local function forget()
 end
 
 local function ask()
-  if not state.rate then return {'open'} end
+  if not (state.rate or state.buckets) then return {'open'} end
   grow()
   for name, each in pairs(state.processes) do
     if each.alive < now then state.processes[name] = nil end
@@ -179,7 +238,7 @@ local function ask()
   state.processes[arguments.process] = mine
   grant()
   local wait = math.min(LONGEST_MS, math.max(SHORTEST_MS, math.ceil(state.next - now - AHEAD_MS / 2)))
-  local answer = {'paced', wait, state.dead and 1 or 0, state.error}
+  local answer = {'paced', wait, state.dead and 1 or 0, state.error or ''}
   for _, granted in ipairs(mine.granted) do
     answer[#answer + 1] = granted[1]
     answer[#answer + 1] = math.max(0, math.floor(granted[2] - now))
@@ -191,4 +250,4 @@ local function ask()
   return answer
 end
 
-return ({refused = refused, passed = passed, ask = ask})[arguments.operation]()
+return ({refused = refused, passed = passed, heard = heard, ask = ask})[arguments.operation]()

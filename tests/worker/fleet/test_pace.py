@@ -14,10 +14,12 @@ import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
 from deputize.shared.connection import Pipe
-from deputize.shared.runs.keys import pace_key
+from deputize.shared.delegation import Usage
+from deputize.shared.runs.keys import OWNER_WEIGHTS, pace_key
 from deputize.shared.runs.store import PACE, WRITING
 from deputize.worker.fleet.admission.outage import Outages
 from deputize.worker.fleet.admission.pace import EndpointPace, Order, PacedCall
+from deputize.worker.models.rate_limits import RateLimit
 from tests.waiting import until
 
 KEY = pace_key("endpoint")
@@ -52,9 +54,12 @@ class Script:
     redis: Any
     owners: Counter[str] = field(default_factory=Counter[str])
     """Grants by owner."""
+    cost: dict[str, float] = field(default_factory=lambda: {"input": 0.0, "output": 0.0})
 
     async def run(self, operation: str, **arguments: Any) -> list[Any]:
-        return await PACE.run(self.redis, [KEY], {"operation": operation, **arguments})
+        return await PACE.run(
+            self.redis, [KEY, OWNER_WEIGHTS], {"operation": operation, "cost": self.cost, **arguments}
+        )
 
     async def refused(self, token: str = "a", *, granted: bool = False, asked: float = -1, **more: Any) -> list[Any]:
         retry = asked * 1000 if asked > 0 else asked
@@ -66,7 +71,7 @@ class Script:
         assert (await self.refused("a", **given))[0] == "alone"
         assert (await self.refused("b", **given))[0] == "paced"
 
-    async def ask(self, waiting: Mapping[str, tuple[int, float, int]], process: str = "p") -> list[tuple[str, int]]:
+    async def ask(self, waiting: Mapping[str, tuple[int, int]], process: str = "p") -> list[tuple[str, int]]:
         """Returns the grants: owners and milliseconds."""
         answer = await self.run("ask", process=process, lease_ms=2000, waiting=waiting)
         assert answer[0] == "paced"
@@ -89,20 +94,20 @@ class Script:
         """Sends what is granted to a bucket, with always more to send."""
         end = await self.now() + seconds
         while (now := await self.now()) < end:
-            for _, delay in await self.ask({"x": (50, 1, 5)}):
+            for _, delay in await self.ask({"x": (50, 5)}):
                 if not bucket.serves(now + delay / 1000):
                     asked = -(-(1 - bucket.tokens) / bucket.rate // 1) if retry else -1
                     await self.refused("c", granted=True, asked=asked)
             await self.forward(50)
 
-    async def grants(self, waiting: dict[str, tuple[int, float, int]], count: int) -> list[str]:
+    async def grants(self, waiting: dict[str, tuple[int, int]], count: int) -> list[str]:
         """Returns the owners of so many grants, of which each makes its owner's demand smaller."""
         found = list[str]()
         while len(found) < count:
             for owner, _ in await self.ask(waiting):
                 found.append(owner)
-                left, weight, priority = waiting[owner]
-                waiting[owner] = left - 1, weight, priority
+                left, priority = waiting[owner]
+                waiting[owner] = left - 1, priority
             waiting = {owner: wanted for owner, wanted in waiting.items() if wanted[0]}
             await self.forward(500)
         return found[:count]
@@ -148,7 +153,7 @@ async def test_requests_that_are_not_refused_soon_let_others_follow_without_a_re
 async def test_one_call_that_is_refused_again_and_again_sets_no_pace(script: Script) -> None:
     for _ in range(5):
         assert (await script.refused("bad"))[0] == "alone"
-    assert (await script.run("ask", process="p", lease_ms=1, waiting={"x": (1, 1, 5)}))[0] == "open"
+    assert (await script.run("ask", process="p", lease_ms=1, waiting={"x": (1, 5)}))[0] == "open"
     await script.run("passed")
     assert (await script.refused("another"))[0] == "alone"
 
@@ -200,11 +205,11 @@ async def test_nothing_is_granted_before_the_time_that_the_endpoint_asks_for(
 ) -> None:
     """Of a long one only its caller may be asked, and the next request shows that."""
     await script.limited(asked=asked)
-    assert await script.ask({"x": (1, 1, 5)}) == []
+    assert await script.ask({"x": (1, 5)}) == []
     await script.forward(seconds * 1000 - 500)
-    assert await script.ask({"x": (1, 1, 5)}) == []
+    assert await script.ask({"x": (1, 5)}) == []
     await script.forward(500)
-    assert [owner for owner, _ in await script.ask({"x": (1, 1, 5)})] == ["x"]
+    assert [owner for owner, _ in await script.ask({"x": (1, 5)})] == ["x"]
 
 
 async def test_where_all_is_refused_requests_become_rare_until_one_is_served(script: Script) -> None:
@@ -220,57 +225,58 @@ async def test_where_all_is_refused_requests_become_rare_until_one_is_served(scr
 
 async def test_owners_take_turns_whatever_number_of_requests_each_has(script: Script) -> None:
     await script.limited()
-    found = await script.grants({"many": (100, 1, 5), "few": (5, 1, 5)}, 20)
+    found = await script.grants({"many": (100, 5), "few": (5, 5)}, 20)
     assert 8 <= max(at for at, owner in enumerate(found) if owner == "few") <= 10
 
 
 async def test_an_owner_that_comes_later_does_not_make_up_for_the_time_before(script: Script) -> None:
     await script.limited()
-    await script.grants({"early": (30, 1, 5)}, 30)
-    found = await script.grants({"early": (30, 1, 5), "late": (30, 1, 5)}, 10)
+    await script.grants({"early": (30, 5)}, 30)
+    found = await script.grants({"early": (30, 5), "late": (30, 5)}, 10)
     assert abs(found.count("early") - found.count("late")) <= 1
 
 
 async def test_51_owners_have_the_same_share(script: Script) -> None:
     await script.limited()
-    found = Counter(await script.grants({f"owner {n}": (100, 1, 5) for n in range(51)}, 102))
+    found = Counter(await script.grants({f"owner {n}": (100, 5) for n in range(51)}, 102))
     assert set(found.values()) == {2}
 
 
 async def test_a_weight_of_two_is_two_turns(script: Script) -> None:
+    await script.redis.hset(OWNER_WEIGHTS, "heavy", 2)
     await script.limited()
-    found = Counter(await script.grants({"heavy": (100, 2, 5), "light": (100, 1, 5)}, 30))
-    assert found["heavy"] == pytest.approx(20, abs=1)
+    found = Counter(await script.grants({"owner:heavy": (100, 5), "owner:light": (100, 5)}, 30))
+    assert found["owner:heavy"] == pytest.approx(20, abs=1)
 
 
 async def test_grants_that_another_process_caused_are_kept_for_the_next_ask(script: Script) -> None:
     await script.limited()
-    await script.ask({"a": (1, 1, 5)}, "one")
-    await script.ask({"b": (1, 1, 5)}, "two")
+    await script.ask({"a": (1, 5)}, "one")
+    await script.ask({"b": (1, 5)}, "two")
     await script.forward(1000)
-    assert await script.ask({"b": (1, 1, 5)}, "two") == []
-    assert [owner for owner, _ in await script.ask({"a": (1, 1, 5)}, "one")] == ["a"]
+    assert await script.ask({"b": (1, 5)}, "two") == []
+    assert [owner for owner, _ in await script.ask({"a": (1, 5)}, "one")] == ["a"]
     await script.forward(1000)
-    assert [owner for owner, _ in await script.ask({"b": (1, 1, 5)}, "two")] == ["b"]
+    assert [owner for owner, _ in await script.ask({"b": (1, 5)}, "two")] == ["b"]
     assert await script.ask({}, "one") == []
 
 
 async def test_what_a_process_that_is_gone_waited_for_is_forgotten(script: Script) -> None:
     await script.limited(asked=3)
-    await script.ask({"gone": (100, 1, 5)}, "gone")
+    await script.ask({"gone": (100, 5)}, "gone")
     await script.forward(4000)
-    await script.ask({"a": (1, 1, 5)})
+    await script.ask({"a": (1, 5)})
     assert not (await script.state())["processes"]
     assert script.owners == {"a": 1}
 
 
 async def test_the_more_urgent_request_of_an_owner_is_first_also_in_another_process(script: Script) -> None:
     await script.limited(asked=1)
-    await script.ask({"x": (1, 1, 5)}, "one")
-    await script.ask({"x": (1, 1, 9)}, "two")
+    await script.ask({"x": (1, 5)}, "one")
+    await script.ask({"x": (1, 9)}, "two")
     await script.forward(1000)
-    assert await script.ask({"x": (1, 1, 5)}, "one") == []
-    assert [owner for owner, _ in await script.ask({"x": (1, 1, 9)}, "two")] == ["x"]
+    assert await script.ask({"x": (1, 5)}, "one") == []
+    assert [owner for owner, _ in await script.ask({"x": (1, 9)}, "two")] == ["x"]
 
 
 async def _refused(pace: EndpointPace, asked: float | None = None) -> None:
@@ -317,3 +323,57 @@ async def test_a_pace_that_ended_in_redis_lets_all_go(paces: list[EndpointPace])
     await pace.pipe._redis.delete(KEY)
     await asyncio.wait_for(asyncio.gather(*waiting), 60)
     assert not pace.is_known
+
+
+async def test_requests_that_an_endpoint_has_left_are_granted_at_once_and_then_its_refill(script: Script) -> None:
+    await script.run("heard", limits={"requests": (600, 20)})
+    assert len(await script.ask({"x": (50, 5)})) in (20, 21)
+    await script.forward(1000)
+    assert len(await script.ask({"x": (50, 5)})) in (10, 11)
+
+
+@pytest.mark.parametrize(("kind", "cost"), [("input", (1000, 10)), ("output", (10, 1000)), ("tokens", (500, 500))])
+async def test_each_limit_on_tokens_holds(script: Script, kind: str, cost: tuple[float, float]) -> None:
+    script.cost = dict(zip(("input", "output"), cost, strict=True))
+    await script.run("heard", limits={"requests": (6000, 6000), kind: (60_000, 5000)})
+    assert len(await script.ask({"x": (50, 5)})) == 5
+    await script.forward(3000)
+    assert len(await script.ask({"x": (50, 5)})) == 3
+
+
+async def test_limits_that_are_far_again_are_forgotten(script: Script) -> None:
+    await script.run("heard", limits={"requests": (600, 20)})
+    assert await script.run("heard", limits={}) == ["open"]
+
+
+async def test_other_users_of_the_same_limit_are_seen_in_what_is_left(script: Script) -> None:
+    await script.run("heard", limits={"requests": (600, 100)})
+    await script.run("heard", limits={"requests": (600, 3)})
+    assert len(await script.ask({"x": (50, 5)})) in (3, 4)
+
+
+async def test_a_refusal_beside_stated_limits_sets_a_pace_too(script: Script) -> None:
+    await script.run("heard", limits={"requests": (6000, 1000)})
+    await script.limited()
+    assert len(await script.ask({"x": (50, 5)})) == 0
+    await script.forward(500)
+    assert len(await script.ask({"x": (50, 5)})) == 1
+
+
+async def test_a_process_asks_only_while_a_limit_is_near(paces: list[EndpointPace]) -> None:
+    pace = paces[0]
+    pace.heard({"requests": RateLimit(1000, 900), "input": RateLimit(10_000, 9000)})
+    assert (pace.is_known, pace._window, len(pace.pipe._jobs)) == (False, 900, 0)
+    pace.heard({"requests": RateLimit(1000, 900), "input": RateLimit(10_000, 1000)})
+    assert pace.is_known
+    await asyncio.wait_for(pace.wait(PacedCall(Order())), 60)
+    pace._reported = 0
+    pace.heard({"requests": RateLimit(1000, 900), "input": RateLimit(10_000, 9000)})
+    await asyncio.wait_for(pace.wait(PacedCall(Order())), 60)
+    assert not pace.is_known
+
+
+async def test_what_is_read_from_the_cache_costs_nothing_of_a_limit(paces: list[EndpointPace]) -> None:
+    pace = paces[0]
+    pace.used(Usage(input_tokens=100, cache_read_tokens=50_000, cache_write_tokens=900, output_tokens=10))
+    assert pace._tokens == {"input": 1000, "output": 10}

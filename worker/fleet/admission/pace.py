@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....shared.connection import Pipe
-from ....shared.runs.keys import pace_key
+from ....shared.delegation import Usage
+from ....shared.runs.keys import OWNER_WEIGHTS, pace_key
 from ....shared.runs.store import PACE
+from ...models.rate_limits import RateLimits
 
 FIRST_WINDOW = 2
 """How many requests a process sends at a time to an endpoint of which it knows nothing."""
@@ -35,6 +37,12 @@ LONGEST_SECONDS = 5.0
 """How long an endpoint may keep all requests of the fleet waiting by what it asks of one of them."""
 SERVED_SECONDS = 1.0
 """The time whose replies are the first estimate of the rate."""
+NEAR = 0.25
+"""Redis grants the requests while less than this share of a limit is left that the endpoint states."""
+FAR = 0.5
+"""It no longer does so once more than this share of all limits is left."""
+REPORT_SECONDS = 1.0
+"""The time between two reports to Redis of what is left."""
 NOT_FAILED = -1
 
 
@@ -43,8 +51,6 @@ class Order:
     """What decides when a waiting request is next. Owners take turns, whatever number of requests each has."""
 
     owner: str = ""
-    weight: float = 1.0
-    """How many turns the owner has for each turn of an owner with weight 1."""
     priority: int = 5
     """Which of the owner's requests is first: the highest."""
 
@@ -89,6 +95,10 @@ class EndpointPace:
     _served: deque[float] = field(default_factory=lambda: deque[float](maxlen=LARGEST_WINDOW))
     _waiting: dict[PacedCall, asyncio.Future[None]] = field(default_factory=dict[PacedCall, "asyncio.Future[None]"])
     _asking: asyncio.Task[None] | None = None
+    _reported: float = 0.0
+    _near: bool = False
+    _tokens: dict[str, float] = field(default_factory=lambda: {"input": 0.0, "output": 0.0})
+    """What a call takes of the limits: moving averages."""
 
     async def wait(self, call: PacedCall) -> None:
         """Returns when the call's request may be sent."""
@@ -113,6 +123,27 @@ class EndpointPace:
         if not self.is_known:
             self._served.append(time.monotonic())
             self._accepted(call)
+
+    def used(self, usage: Usage) -> None:
+        """Notes what a call took of the endpoint's limits: what is read from the cache counts for none."""
+        taken = {"input": usage.input_tokens + usage.cache_write_tokens, "output": usage.output_tokens}
+        for kind, before in self._tokens.items():
+            self._tokens[kind] = 0.8 * before + 0.2 * taken[kind] if before else taken[kind]
+
+    def heard(self, limits: RateLimits) -> None:
+        """Notes the limits that a response states, and reports them to Redis while one of them is near."""
+        now, shares = time.monotonic(), [each.remaining / each.limit for each in limits.values()]
+        if requests := limits.get("requests"):
+            room = int(min(requests.remaining, LARGEST_WINDOW))
+            self._window = max(self._window, room) if not self.is_known and min(shares) > FAR else self._window
+        if min(shares) > (FAR if self._near else NEAR) and not self._near:
+            return
+        if now - self._reported < REPORT_SECONDS:
+            return
+        self._near, self._reported = min(shares) <= FAR, now
+        self._send("heard", limits=limits if self._near else {})
+        self.is_known = self.is_known or self._near
+        self._release()
 
     def failed(self, call: PacedCall) -> None:
         """Notes that the request failed, but was not refused for its rate: the endpoint may be about to be down."""
@@ -200,7 +231,9 @@ class EndpointPace:
     async def _ask(self) -> None:
         """Asks for the grants of all waiting calls, again and again."""
         while demand := self._demand():
-            answer = await self._send("ask", process=self.process, lease_ms=LEASE_SECONDS * 1000, waiting=demand)
+            answer = await self._send(
+                "ask", process=self.process, lease_ms=LEASE_SECONDS * 1000, waiting=demand, cost=self._tokens
+            )
             if answer[0] == "open":
                 self.is_known = False
                 break
@@ -213,14 +246,14 @@ class EndpointPace:
         self._asking = None
         self._release()
 
-    def _demand(self) -> dict[str, tuple[int, float, int]]:
-        """Returns by owner how many of its calls wait, its weight, and the highest of their priorities."""
-        demand = dict[str, tuple[int, float, int]]()
+    def _demand(self) -> dict[str, tuple[int, int]]:
+        """Returns by owner how many of its calls wait, and the highest of their priorities."""
+        demand = dict[str, tuple[int, int]]()
         for call, turn in self._waiting.items():
             if not (call.is_granted or turn.done()):
                 order = call.order
-                count, _, priority = demand.get(order.owner, (0, 0, 0))
-                demand[order.owner] = count + 1, order.weight, max(priority, order.priority)
+                count, priority = demand.get(order.owner, (0, 0))
+                demand[order.owner] = count + 1, max(priority, order.priority)
         return demand
 
     def _grant(self, owner: str, delay: float) -> None:
@@ -236,9 +269,9 @@ class EndpointPace:
         assert self._asking
         self._asking.cancel()
         self._asking = None
-        self._send("ask", process=self.process, lease_ms=0, waiting={})
+        self._send("ask", process=self.process, lease_ms=0, waiting={}, cost=self._tokens)
 
     def _send(self, operation: str, **arguments: Any) -> asyncio.Future[Any]:
-        done = self.pipe.script(PACE, [pace_key(self.endpoint)], {"operation": operation, **arguments})
+        done = self.pipe.script(PACE, [pace_key(self.endpoint), OWNER_WEIGHTS], {"operation": operation, **arguments})
         self.pipe.flush()
         return done
