@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from tests.fake_model.wire import error
 PATH = "/v1/messages/batches"
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MOST = 100_000
+_numbers = itertools.count(1)
 Trouble = Literal["cut_before", "cut_after"]
 """The connection ends before, or after a batch was created, without an answer."""
 Play = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -86,7 +88,7 @@ class FakeBatches:
             return 400, error(400, "requests.custom_id: must be unique, and match ^[a-zA-Z0-9_-]{1,64}$")
         if any(each.get("params", {}).get("stream") for each in requests):
             return 400, error(400, "requests.params.stream: streaming is not supported in batches")
-        self.all.append(batch := FakeBatch(f"msgbatch_fake{len(self.all) + 1:04}", requests, datetime.now(UTC)))
+        self.all.append(batch := FakeBatch(f"msgbatch_fake{next(_numbers):05}", requests, datetime.now(UTC)))
         return 200, batch
 
     def answer(self, method: str, path: str, query: Mapping[str, str], url: str) -> tuple[int, Any]:

@@ -26,6 +26,7 @@ _MARKS = {
     "thinking": b'"thinking"',
     "images": b'"image"',
     "count_tokens": b"\0",
+    "batches": b"\0",
 }
 """What in a request's body shows that it asks for something."""
 

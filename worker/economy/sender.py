@@ -66,15 +66,15 @@ class BatchSender:
         if not await self.turns.lead(self._token, self.pace.lease):
             return
         state, failures = await self.turns.state(), list[Failure]()
-        for work in (self._settle_doubts(state), self._send_due(), self._look_at_due(state)):
+        for work in (self._settle_doubts, self._send_due, self._look_at_due):
             try:
-                await work
+                await work(state)
             except Failure as failure:  # one of them does not keep the others from being done
                 failures.append(failure)
         if failures:
             raise failures[0]
 
-    async def _send_due(self) -> None:
+    async def _send_due(self, state: State) -> None:
         while time.monotonic() >= self._pause_until and await self._send():
             pass
 
