@@ -146,6 +146,7 @@ class SyncOrchestrator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    evaluate = _blocking(Orchestrator.evaluate)
     upload = _blocking(Orchestrator.upload)
     start = _blocking(Orchestrator.start)
     continue_ = _blocking(Orchestrator.continue_)

@@ -9,7 +9,7 @@ from functools import wraps
 from hashlib import sha256
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from anyio import move_on_after
 
@@ -38,7 +38,11 @@ from .operation import Operation
 from .operations import MergeReport, Operations, Service, follow_unless_paused, refuse_paused
 from .packing import pack
 from .request_fields import MergeFields, SubmitFields, ToolFields, request_of, validated
+from .results_in_order import ended, in_order
 from .stack import stack_in_use
+
+if TYPE_CHECKING:
+    from .evaluation.evaluation import Evaluation
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -193,7 +197,7 @@ class Orchestrator(Operations):
         with _in_trace(fields):
             asked = await self._copies.noted([request_of(request, fields) for request in requests])
             accepted = await self.service.create_many(asked)
-        return await _in_order(self.result(delegation.id, on_event) for delegation in accepted)
+        return await in_order(self.result(delegation.id, on_event) for delegation in accepted)
 
     async def map(
         self,
@@ -225,10 +229,43 @@ class Orchestrator(Operations):
             asked = await self._copies.noted([request_of(request, fields) for request in requests])
             keyed = [_keyed(request) for request in asked]
             waits = {key: asyncio.ensure_future(once(request, key)) for key, request in dict(keyed).items()}
-        return await _in_order(waits[key] for key, _ in keyed)
+        return await in_order(waits[key] for key, _ in keyed)
 
-    async def _submitted(self, request: DelegationRequest, key: str) -> str:
-        """Returns the id of the last delegation for the key; where that was not a success, of a new one."""
+    async def evaluate(
+        self,
+        tasks: Iterable[str | DelegationRequest],
+        *,
+        runs: int = 5,
+        concurrency: int = MAP_CONCURRENCY,
+        **fields: Unpack[SubmitFields],
+    ) -> Evaluation:
+        """Runs each task several times. Returns how often that was a success, with intervals and costs.
+
+        A call within a day of another one runs only what has not ended yet, as ``map`` does. ``Comparison`` compares
+        the evaluations of two configurations.
+        """
+        from .evaluation.evaluation import Evaluation, TaskRuns  # few programs evaluate
+
+        if min(runs, concurrency) < 1:
+            raise Invalid("runs and concurrency are at least 1")
+        gate = asyncio.Semaphore(concurrency)
+
+        async def once(request: DelegationRequest, run: int) -> ToolAgentResult:
+            async with gate:
+                key = f"{_keyed(request)[0]}-run-{run}"
+                return await self._result(await self._submitted(request, key, once=True), None, self.service.resume)
+
+        with _in_trace(fields):
+            asked = await self._copies.noted([request_of(task, fields) for task in tasks])
+            results = await in_order(once(request, run) for request in asked for run in range(runs))
+        each = enumerate(asked)
+        return Evaluation.of([TaskRuns(at + 1, one.title, results[at * runs :][:runs]) for at, one in each])
+
+    async def _submitted(self, request: DelegationRequest, key: str, *, once: bool = False) -> str:
+        """Returns the id of the last delegation for the key; where that was not a success, of a new one.
+
+        Not ``once`` there is a delegation for it: then how it ended does not count.
+        """
         number = 0
         while True:
             number += 1
@@ -236,7 +273,7 @@ class Orchestrator(Operations):
                 tried = request.model_copy(update={"idempotency_key": f"{key}-{number}"})
                 accepted = await self.service.create(tried)
                 status = accepted.delegation.status
-                if not accepted.replayed or status is Status.SUCCEEDED or not status.finished:
+                if not accepted.replayed or once or status is Status.SUCCEEDED or not status.finished:
                     return accepted.delegation.id
 
     async def result(self, id: str, on_event: OnEvent | None = None) -> ToolAgentResult:
@@ -294,7 +331,7 @@ class Orchestrator(Operations):
             for each in asyncio.as_completed(results):
                 yield await each
         finally:
-            await _ended(results)
+            await ended(results)
 
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
@@ -396,27 +433,6 @@ class Orchestrator(Operations):
 
 def _keyed(request: DelegationRequest) -> tuple[str, DelegationRequest]:
     return f"map-{sha256(request.to_json().encode()).hexdigest()}", request
-
-
-async def _in_order(waits: Iterable[Awaitable[ToolAgentResult]]) -> list[ToolAgentResult]:
-    """Returns what all return. The first error ends the waits for the others, and has the results until then."""
-    results = [asyncio.ensure_future(each) for each in waits]
-    try:
-        return await asyncio.gather(*results)
-    except DeputizeError as error:
-        error.results = [
-            each.result() if each.done() and not each.cancelled() and each.exception() is None else None
-            for each in results
-        ]
-        raise
-    finally:
-        await _ended(results)
-
-
-async def _ended(waits: Sequence[asyncio.Future[Any]]) -> None:
-    for each in waits:
-        each.cancel()
-    await asyncio.gather(*waits, return_exceptions=True)
 
 
 @contextmanager

@@ -169,3 +169,20 @@ async def test_the_service_itself_keeps_what_was_done_until_it_is_removed(whole:
     assert (await mapped(["b", "a", "c"], 1))[:2] == [two, one]
     await whole.service.prune(0)
     assert await mapped(["a"], 1) != [one]
+
+
+async def test_an_evaluation_runs_each_task_several_times_and_what_has_ended_not_again(
+    url: str, service: FakeService
+) -> None:
+    async with Orchestrator(url=url) as orchestrator:
+        with pytest.raises(Invalid, match="at least 1"):
+            await orchestrator.evaluate(["a"], runs=0)
+        evaluating = asyncio.ensure_future(orchestrator.evaluate(["a", "b"], runs=2, labels={"of": "x"}))
+        await until(lambda: evaluating.done() or service.following == 4)
+        for number, id in enumerate([*unfinished(service)]):
+            service.finish(id, TerminationReason.COMPLETED if number < 3 else TerminationReason.MAX_TURNS)
+        found = await evaluating
+        again = await orchestrator.evaluate(["a", "b"], runs=2, labels={"of": "x"})
+    assert len(service.runs) == 4
+    assert [(each.title, len(each.ended)) for each in found.tasks] == [("a", 2), ("b", 2)]
+    assert (found.successes, found.figure("pass@1")[0]) == (again.successes, again.figure("pass@1")[0]) == (3, 0.75)
