@@ -203,7 +203,7 @@ class Attempt:
     def economy(self) -> Economy | None:
         """What asks the model in message batches; None in a run that does not."""
         request = self.context.claim.request
-        if not request.economy or request.merges:
+        if not (request.economy and request.needs_model):
             return None
         from .economy.part import Economy  # few runs can wait so long
 

@@ -30,6 +30,7 @@ NUMBERS = (
     "page",
     "verification",
     "suites",
+    "attempts",
     "snapshots",
     "latency",
     "throughput",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict
 from deputize.shared.events import CheckCompleted, RunStarted
 from deputize.shared.facts import TournamentFacts
+from deputize.shared.proof.keys import make_key
 from deputize.worker.task import carry_out
 from tests.network.git_server import git
 from tests.runs.bench import Bench, call, say, script
 from tests.runs.nesting import begin, carrying_out, children_of
+from tests.verdict.cases import proof_of
 from tests.waiting import until
 from tests.worker.parents import COST, HOLD, PRICE, SPENT
 
@@ -205,3 +208,12 @@ async def test_equal_changes_are_checked_once(busy: Bench, project: Path) -> Non
     assert found.attempts[0].patch == found.attempts[1].patch != found.attempts[2].patch
     assert {each.verdict for each in found.attempts} == {"inconclusive"}
     assert checked == [True, False, True]
+
+
+async def test_the_proof_of_the_result_names_the_attempt(busy: Bench, project: Path) -> None:
+    make_key(busy.settings.proof_key_folder)
+    result = await held(busy, project, attempt(project, WRONG), attempt(project, RIGHT), economy=True)
+    envelope = await proof_of(busy, result)
+    assert envelope
+    statement = b64decode(json.loads(envelope)["payload"]).decode()
+    assert (facts(result).winner or "none") in statement
