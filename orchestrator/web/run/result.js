@@ -6,6 +6,7 @@ import { block, diffView, folded } from "../details.js";
 import { h } from "../dom.js";
 import { number } from "../numbers.js";
 import { count, size, visible, visibleBlock, visibleJson } from "../text.js";
+import { attemptsView } from "./attempts.js";
 import { button, changed, code, div, download, list, prose, span, text } from "./elements.js";
 import { proofButtons } from "./proof.js";
 
@@ -104,6 +105,7 @@ export function resultView({ result, id, request }, explain) {
         div("summary", result.summary ? prose(result.summary) : text("faint", "It wrote no summary."))],
       delivered && text("delivered", "Delivered as ", code(delivered)),
       undelivered.length > 0 && text("problem faint", `${count(undelivered.length, "message")} came too late.`)),
+    result.tournament && attemptsView(result.tournament),
     verdict !== "unverified" && verdictView(id, result.verification, explain),
     claims.length > 0 &&
       section("Claims of the summary", null, list("Claims", "claims", claims.map((each) => claimView(each, explain)))),

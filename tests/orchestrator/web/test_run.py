@@ -11,6 +11,7 @@ from playwright.async_api import Locator, Page, Route, expect
 
 from deputize.shared.delegation import StepStatus
 from deputize.shared.events import StepCompleted, StepStarted
+from deputize.shared.facts import TournamentFacts
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served
@@ -183,3 +184,24 @@ async def test_a_verified_result_has_buttons_for_its_proof(pages: Pages) -> None
         await button(page, "Copy the proof").click()
         await expect(noted).to_have_text("copied")
         assert '"payload":"e30="' in await page.evaluate("navigator.clipboard.readText()")
+
+
+async def test_the_attempts_at_a_task_are_side_by_side_with_their_changes(pages: Pages) -> None:
+    service = FakeService()
+    id, first, second = [await delegated(service, f"mend it {number}") for number in range(3)]
+    service.patches[second] = "diff --git a/b b/b\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-a\n+mended\n"
+    same = {"patch": "0", "protected": 0, "addedLines": 1, "removedLines": 1, "costUsd": 0.5}
+    attempts = [
+        {"id": first, "verdict": "refuted", "ending": "refuted (completed)", **same},
+        {"id": second, "verdict": "verified", "ending": "verified (completed)", **same},
+    ]
+    facts = {"attempts": attempts, "taken": second, "winner": second, "passed": 1, "of": 2}
+    service.finish(id, tournament=TournamentFacts.model_validate(facts))
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#{id}")
+        listed = page.get_by_role("list", name="Attempts")
+        await expect(listed).to_contain_text("refuted attempt 1")
+        await expect(page.get_by_text("1 of 2 passed")).to_be_visible()
+        await listed.get_by_text("attempt 2 wins").click()
+        await expect(listed.locator(".diff")).to_contain_text("+mended")
+        await expect(listed.get_by_role("link")).to_have_count(2)
