@@ -143,9 +143,12 @@ class Case:
 
     async def run(self, bench: Bench, folder: Path) -> ToolAgentResult:
         model = script(folder, *self.turns(), summary="Nothing more.")
+        return await bench.run(model=model, **self.fields(folder / "project"))
+
+    def fields(self, folder: Path) -> dict[str, Any]:
+        """Makes the project in the folder; returns the fields of the request, but for the model."""
         asked: dict[str, Any] = {"max_verify_rounds": int(self.then is not None), **self.request}
-        workspace = self._project(folder / "project")
-        return await bench.run(model=model, workspace=workspace, verify=[dict(check) for check in self.checks], **asked)
+        return {"workspace": self._project(folder), "verify": [dict(check) for check in self.checks], **asked}
 
     def _project(self, folder: Path) -> Any:
         _write(folder, self.files)

@@ -97,16 +97,15 @@ class Stranger:
 
     async def run(self, bench: Bench, folder: Path, kits: Kits) -> ToolAgentResult:
         """Carries the row out; its files are made below ``folder``."""
-        workspace = folder / "project"
-        await asyncio.to_thread(self._lay_out, workspace, kits)
+        fields = await asyncio.to_thread(self.fields, folder / "project", kits)
+        return await bench.run(model=script(folder, *self.turns), **fields)
+
+    def fields(self, folder: Path, kits: Kits) -> dict[str, Any]:
+        """Makes the files in the folder; returns the fields of the request, but for the model."""
+        self._lay_out(folder, kits)
         named = [{**check, "run": kits.named_in(check["run"])} if "run" in check else check for check in self._checks]
-        return await bench.run(
-            self.row.get("task") or TASK,
-            model=script(folder, *self.turns),
-            workspace=str(workspace),
-            verify=named,
-            **self.row["request"],
-        )
+        task = self.row.get("task") or TASK
+        return {"task": task, "workspace": str(folder), "verify": named, **self.row["request"]}
 
     @property
     def _checks(self) -> Sequence[Mapping[str, Any]]:
