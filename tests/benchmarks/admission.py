@@ -39,7 +39,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Round:
-    """What the endpoint saw, and when the runs of each session ended, from the start."""
+    """What the endpoint saw, and when the runs of each session ended, from the start of its first one."""
 
     refused: float
     used: float
@@ -68,9 +68,13 @@ class Stack:
         turns = SCRIPT.turns * len(accepted)
         assert seen["turns"] == turns, seen
         cpu = sum(worker.cpu_seconds() for worker in workers) - before
-        begun, of_session = min(self.ends.started.values()), dict[str, list[float]]()
+        of_session = dict[str, list[float]]()
+        begun = dict[str, float]()
         for id, request in zip(accepted, requests, strict=True):
-            of_session.setdefault(request.session_id or "", []).append(self.ends.ended[id] - begun)
+            name, started = request.session_id or "", self.ends.started[id]
+            begun[name] = min(begun.get(name, started), started)
+            of_session.setdefault(name, []).append(self.ends.ended[id])
+        of_session = {name: [end - begun[name] for end in ends] for name, ends in of_session.items()}
         used = 100 * bucket.ideal(turns) / seen["seconds"]
         return Round(seen["refused"] / turns, used, of_session, cpu * 1000 / turns)
 

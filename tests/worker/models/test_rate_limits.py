@@ -63,23 +63,23 @@ def test_the_headers_of_the_api_and_of_gateways_are_read(
     assert limits_in(CIMultiDict(headers)) == expected
 
 
-async def test_limits_are_reported_of_a_refusal_too() -> None:
+async def test_limits_are_reported_of_a_refusal_too(fake: FakeModel) -> None:
     headers: dict[str, Any] = {name.replace("-", "_"): value for name, value in OURS.items()}
     heard = list[RateLimits]()
-    async with FakeModel() as fake:
-        fake.script("", [Turn([text("done")], faults=[refuse(429, **headers)])])
-        model = model_of(fake)
-        model.report_limits = heard.append
-        await parts_of(model, "do it")
+    fake.script("", [Turn([text("done")], faults=[refuse(429, **headers)])])
+    model = model_of(fake)
+    model.report_limits = heard.append
+    await parts_of(model, "do it")
     assert heard == [{"requests": RateLimit(50, 49), "tokens": RateLimit(60_000, 58_000)}]
 
 
 @pytest.mark.parametrize(
     ("fault", "is_refused"), [(refuse(429), True), (refuse(529), True), (refuse(500), False), (refuse(503), False)]
 )
-async def test_a_refusal_for_the_rate_is_told_from_other_failures(fault: Fault, is_refused: bool) -> None:
-    async with FakeModel() as fake:
-        fake.script("", [Turn([text("done")], faults=[fault])])
-        (retry,) = retries(await parts_of(model_of(fake, RetryPolicy(tries=2, first_delay=0.001)), "do it"))
+async def test_a_refusal_for_the_rate_is_told_from_other_failures(
+    fake: FakeModel, fault: Fault, is_refused: bool
+) -> None:
+    fake.script("", [Turn([text("done")], faults=[fault])])
+    (retry,) = retries(await parts_of(model_of(fake, RetryPolicy(tries=2, first_delay=0.001)), "do it"))
     assert isinstance(retry, Retrying)
     assert retry.refused is is_refused

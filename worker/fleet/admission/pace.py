@@ -23,7 +23,7 @@ from ...models.rate_limits import RateLimits
 FIRST_WINDOW = 2
 """How many requests a process sends at a time to an endpoint of which it knows nothing."""
 LARGEST_WINDOW = 4096
-ACCEPTED_SECONDS = 0.1
+ACCEPTED_SECONDS = 0.2
 """A request that is not refused within this time counts as accepted: a refusal is faster than a reply."""
 LOOKS = 8
 """The time passes in so many parts: where the event loop is late, refusals that have arrived are read in between."""
