@@ -30,6 +30,7 @@ from ..shared.queue import Ticket
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
 from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
+from ..shared.runs.capacity import EndpointCapacity, capacities
 from ..shared.runs.cost import CostReport, check_group, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.keys import record_key
@@ -55,7 +56,7 @@ from .ownership import Ownership
 from .redis_server import check_room
 from .request_checks import check_after, check_arguments, check_requests
 from .review_order import MOST, REVIEWED, in_order_of_review
-from .stack import ALL_DRAIN, NO_WORKER
+from .stack import none_takes_work
 from .uploads import AcceptedUpload, receive
 from .workspace_files import FileList, OpenedFile, list_files, open_file
 
@@ -399,6 +400,9 @@ class Delegations(Service):
     async def workers(self) -> list[WorkerCard]:
         return await self._fleet.workers()
 
+    async def capacity(self) -> list[EndpointCapacity]:
+        return await capacities(self.store.redis, self.ownership.only)
+
     async def drain(self, name: str) -> WorkerCard:
         return await self._fleet.drain(name)
 
@@ -412,15 +416,7 @@ class Delegations(Service):
             return str(error)
         if self._settings.local and is_full(self._settings.home):
             return no_space(self._settings.home)
-        return no_worker(workers)
-
-
-def no_worker(workers: Sequence[WorkerCard]) -> str | None:
-    """Returns why none of these workers takes new work, or None if one does."""
-    if not workers:
-        return f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
-    drain = all(worker.draining for worker in workers)
-    return f"{ALL_DRAIN}; start them again (`deputize stop`, then `deputize up`), or others" if drain else None
+        return none_takes_work(workers)
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.proof.file import Proof
 from ..shared.request import DelegationRequest, Deliver, Limits
+from ..shared.runs.capacity import EndpointCapacity
 from ..shared.runs.cost import CostReport
 from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import Webhook
@@ -227,6 +228,11 @@ class Operations:
     @Operation("GET /v1/workers", _READ, "list_workers", tag="fleet")
     async def workers(self) -> list[WorkerCard]:
         """Returns the workers that are alive."""
+        ...
+
+    @Operation("GET /v1/capacity", _READ, "list_capacity", tag="fleet")
+    async def capacity(self) -> list[EndpointCapacity]:
+        """Returns the models' endpoints that limit the rate of requests: rate, served, refused, and what waits."""
         ...
 
     @Operation("POST /v1/workers/{name}/drain", _ADMIN, "drain_worker", 202, (404,), "fleet")

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from ..shared.errors import Misconfigured, Unavailable
+from ..shared.fleet import WorkerCard
 from ..shared.settings import Settings
 from .child import keep_last_logs, last_line
 from .home import (
@@ -68,6 +69,14 @@ OF_A_COMMAND = _ADDRESSES | {"concurrency", "queues", "log_level", "log_format",
 
 Report = Callable[[str], None]
 """Called with the stage of a start that takes long."""
+
+
+def none_takes_work(workers: Sequence[WorkerCard]) -> str | None:
+    """Returns why none of these workers takes new work, or None if one does."""
+    if not workers:
+        return f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
+    drain = all(worker.draining for worker in workers)
+    return f"{ALL_DRAIN}; start them again (`deputize stop`, then `deputize up`), or others" if drain else None
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,8 @@ class Services:
         try:
             model = await asyncio.shield(self.models[wanted])
             if isinstance(model, StatesLimits) and model.endpoint_id:
-                model.report_limits = self.outages.pace(model.endpoint_id).heard
+                pace = self.outages.pace(model.endpoint_id)
+                pace.model, model.report_limits = undated(model.name), pace.heard
             return model
         except Exception:
             self.models.pop(wanted, None)

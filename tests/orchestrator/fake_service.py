@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from deputize.orchestrator.continuation import continued_request, merge_request, repeated_request
-from deputize.orchestrator.delegations import no_worker
 from deputize.orchestrator.operations import AcceptedDelegation, MergeReport, PageOf
 from deputize.orchestrator.request_checks import check_upload
 from deputize.orchestrator.review_order import in_order_of_review
+from deputize.orchestrator.stack import none_takes_work
 from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.compound_requests import MergeRequest
@@ -33,6 +33,7 @@ from deputize.shared.kept_step import ToolAgentStep
 from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessage
 from deputize.shared.proof.file import Proof
 from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
+from deputize.shared.runs.capacity import EndpointCapacity
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.messages import received
@@ -69,6 +70,7 @@ class FakeService(FakePermissions, FakeWebhooks):
         """How many followers are open now."""
         self.waiting = 0
         self.fleet: list[WorkerCard] = []
+        self.endpoints: list[EndpointCapacity] = []
         self.announced: list[ToolCard] = [READ_FILE]
         """The tools of the fleet, once there is one."""
         self._owner, self._is_confined = "", False
@@ -388,6 +390,10 @@ class FakeService(FakePermissions, FakeWebhooks):
         self.check()
         return sorted(self.fleet, key=lambda card: card.name)
 
+    async def capacity(self) -> list[EndpointCapacity]:
+        self.check()
+        return self.endpoints
+
     async def drain(self, name: str) -> WorkerCard:
         """Its worker has nothing left to hand over."""
         self.check()
@@ -405,7 +411,7 @@ class FakeService(FakePermissions, FakeWebhooks):
     async def not_ready(self) -> str | None:
         if self.away:
             return str(self.away)
-        return no_worker(self.fleet)
+        return none_takes_work(self.fleet)
 
     def _known(self, id: str) -> Delegation:
         self.check()

@@ -38,6 +38,7 @@ from deputize.shared.message import MessageMode, MessageRequest, SentMessage
 from deputize.shared.permission import EditDetails, PermissionOutcome, PermissionReply, PermissionRequest
 from deputize.shared.proof.file import Proof
 from deputize.shared.request import DelegationRequest, Deliver, DirectoryWorkspace, Limits
+from deputize.shared.runs.capacity import EndpointCapacity
 from deputize.shared.runs.cost import Cost, CostReport
 from deputize.shared.runs.disk import DiskUsage, Pruned
 from deputize.shared.runs.notification import Notification
@@ -185,6 +186,17 @@ TOOL = ToolCard(
     effect="pure",
     parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
 )
+CAPACITY = EndpointCapacity(
+    endpoint="3fa2b04c91de",
+    model="claude-sonnet-5-5",
+    rate=4.1,
+    served=1700,
+    refused=24,
+    waiting=41,
+    owners={"payments": 36},
+    until=AT,
+    error="HTTP 429 from https://api.anthropic.com/v1/messages: This request would exceed your rate limit.",
+)
 WORKER = WorkerCard(
     name="worker-1@host",
     pid=4711,
@@ -260,6 +272,7 @@ EXAMPLES: dict[str, Any] = {
     "list_tools": {"200": [TOOL]},
     "list_workers": {"200": [WORKER]},
     "get_metrics": {"200": METRICS},
+    "list_capacity": {"200": [CAPACITY]},
     "drain_worker": {"202": WORKER},
     "check_liveness": {"200": Alive()},
     "check_readiness": {"200": Ready(workers=1, version="1.0.0")},

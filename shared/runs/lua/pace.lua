@@ -3,7 +3,8 @@
 -- between is its refill. The rate is kept slightly above that, so that the next refusal corrects it. A grant goes to the
 -- owner whose turn it is: each grant moves the owner's turn on by one over its weight, and the earliest turn is next.
 -- Where the endpoint states its limits, each is a bucket of what it has left, from which a grant takes its part.
--- KEYS: pace, weights (by name of an owner) · Arguments: operation, and by operation:
+-- KEYS: pace, weights (by name of an owner), paces (the endpoints that have one) · Arguments: operation, endpoint, model
+-- (its name), and by operation:
 --   refused: the endpoint refused a request; token (of the model call), successes (those known to the call since it
 --     fails, -1: this is its first failure), error, retry_ms (what the endpoint asked for, -1: nothing), longest_ms (the
 --     most of it that counts), served (requests of the process that were served in the last second), granted (whether
@@ -18,7 +19,7 @@
 local FIRST_RATE, LEAST_RATE, AHEAD_MS, LONGEST_MS, SHORTEST_MS = 2, 0.2, 50, 250, 50
 local KEPT_MS, SUSPECTED_MS, SAME_MS = 600000, 60000, 250
 local arguments = cjson.decode(ARGV[1])
-local pace, weights = KEYS[1], KEYS[2]
+local pace, weights, paces = KEYS[1], KEYS[2], KEYS[3]
 local stored = redis.call('GET', pace)
 local clock = redis.call('TIME')
 local whole = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -30,7 +31,9 @@ local function store(kept_ms)
 end
 
 local function keep()
-  state.ends = now + KEPT_MS
+  state.ends, state.model = now + KEPT_MS, arguments.model
+  redis.call('SADD', paces, arguments.endpoint)
+  redis.call('PEXPIRE', paces, KEPT_MS)
 end
 
 local function prepare()
@@ -89,7 +92,7 @@ local function refused()
     return {'alone', 0, state.successes}
   end
   if state.rate then learn(arguments.granted) else begin(arguments.served) end
-  state.suspect, state.error = nil, arguments.error
+  state.suspect, state.error, state.refusals = nil, arguments.error, (state.refusals or 0) + 1
   if arguments.retry_ms >= 0 then
     state.next = math.max(state.next, now + math.min(arguments.retry_ms, arguments.longest_ms))
   end

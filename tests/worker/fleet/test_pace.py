@@ -15,8 +15,10 @@ from fakeredis import FakeAsyncRedis, FakeServer
 
 from deputize.shared.connection import Pipe
 from deputize.shared.delegation import Usage
-from deputize.shared.runs.keys import OWNER_WEIGHTS, pace_key
+from deputize.shared.runs.capacity import capacities
+from deputize.shared.runs.keys import OWNER_WEIGHTS, PACES, pace_key
 from deputize.shared.runs.store import PACE, WRITING
+from deputize.shared.wire import now
 from deputize.worker.fleet.admission.outage import Outages
 from deputize.worker.fleet.admission.pace import EndpointPace, Order, PacedCall
 from deputize.worker.models.rate_limits import RateLimit
@@ -57,9 +59,8 @@ class Script:
     cost: dict[str, float] = field(default_factory=lambda: {"input": 0.0, "output": 0.0})
 
     async def run(self, operation: str, **arguments: Any) -> list[Any]:
-        return await PACE.run(
-            self.redis, [KEY, OWNER_WEIGHTS], {"operation": operation, "cost": self.cost, **arguments}
-        )
+        given = {"cost": self.cost, "endpoint": "endpoint", "model": "m", "operation": operation}
+        return await PACE.run(self.redis, [KEY, OWNER_WEIGHTS, PACES], {**given, **arguments})
 
     async def refused(self, token: str = "a", *, granted: bool = False, asked: float = -1, **more: Any) -> list[Any]:
         retry = asked * 1000 if asked > 0 else asked
@@ -377,3 +378,21 @@ async def test_what_is_read_from_the_cache_costs_nothing_of_a_limit(paces: list[
     pace = paces[0]
     pace.used(Usage(input_tokens=100, cache_read_tokens=50_000, cache_write_tokens=900, output_tokens=10))
     assert pace._tokens == {"input": 1000, "output": 10}
+
+
+async def test_what_waits_and_until_when_is_shown_to_each_owner_for_itself(script: Script) -> None:
+    assert await capacities(script.redis) == []
+    await script.limited(asked=3)
+    await script.ask({"owner:ann": (3, 5), "session:s": (2, 5)})
+    await script.ask({"owner:ann": (1, 5), "owner:bob": (1, 5)}, "other")
+    (seen,) = await capacities(script.redis)
+    assert (seen.model, seen.waiting, seen.owners, seen.refused) == ("m", 7, {"ann": 4, "bob": 1}, 1)
+    assert seen.until is not None
+    assert 0 < (seen.until - now()).total_seconds() <= 3
+    (own,) = await capacities(script.redis, "ann")
+    assert (own.waiting, own.owners) == (7, {"ann": 4})
+    await script.forward(4000)
+    (later,) = await capacities(script.redis)
+    assert (later.waiting, later.until) == (0, None)  # of processes that ask no more
+    await script.redis.delete(KEY)
+    assert await capacities(script.redis) == []

@@ -16,7 +16,7 @@ from typing import Any
 
 from ....shared.connection import Pipe
 from ....shared.delegation import Usage
-from ....shared.runs.keys import OWNER_WEIGHTS, pace_key
+from ....shared.runs.keys import OWNER_WEIGHTS, PACES, pace_key
 from ....shared.runs.store import PACE
 from ...models.rate_limits import RateLimits
 
@@ -78,6 +78,8 @@ class EndpointPace:
     endpoint: str
     process: str
     """Identifies the process among those that ask."""
+    model: str = ""
+    """The model's name without its date, for people."""
     is_known: bool = False
     """Whether Redis grants the requests."""
     error: str = ""
@@ -272,6 +274,7 @@ class EndpointPace:
         self._send("ask", process=self.process, lease_ms=0, waiting={}, cost=self._tokens)
 
     def _send(self, operation: str, **arguments: Any) -> asyncio.Future[Any]:
-        done = self.pipe.script(PACE, [pace_key(self.endpoint), OWNER_WEIGHTS], {"operation": operation, **arguments})
+        keys, named = [pace_key(self.endpoint), OWNER_WEIGHTS, PACES], {"endpoint": self.endpoint, "model": self.model}
+        done = self.pipe.script(PACE, keys, {"operation": operation, **named, **arguments})
         self.pipe.flush()
         return done
