@@ -176,6 +176,7 @@ class SyncOrchestrator:
     cost = _blocking(Orchestrator.cost)
     audit = _blocking(Orchestrator.audit)
     workers = _blocking(Orchestrator.workers)
+    capacity = _blocking(Orchestrator.capacity)
     drain = _blocking(Orchestrator.drain)
     tools = _blocking(Orchestrator.tools)
     not_ready = _blocking(Orchestrator.not_ready)
