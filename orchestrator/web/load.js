@@ -24,6 +24,14 @@ function workerRow({ name, draining, model, running, concurrency, sandbox, usage
     h("td", {}, age(Date.parse(startedAt), Date.now())));
 }
 
+/** What an endpoint with a rate limit serves, and what waits for it. */
+export function capacityText({ model, rate, served, refused, waiting, until }, now = Date.now()) {
+  const later = until && Date.parse(until) > now;
+  return [visible(model), rate !== null && `${number(rate)} requests/s`, `${number(served)} served`,
+    `${number(refused)} refused`, `${number(waiting)} waiting`,
+    later && `no capacity until ${new Date(until).toLocaleTimeString()}`].filter(Boolean).join(" · ");
+}
+
 /** Why a queued delegation cannot begin, or "". */
 export const holdOf = (workers) => (workers.some(({ draining }) => !draining) ? "" :
   workers.length ? "every worker is draining" : "no worker is alive");
@@ -43,10 +51,10 @@ export class Load {
   async refresh() {
     const today = new Date();
     today.setHours(0, 0, 0, 0);
-    const [workers, counts, { total }] = await Promise.all([get("v1/workers"), get("v1/delegations:count"),
-      get(`v1/cost?since=${encodeURIComponent(today.toISOString())}`)]);
+    const [workers, capacity, counts, { total }] = await Promise.all([get("v1/workers"), get("v1/capacity"),
+      get("v1/delegations:count"), get(`v1/cost?since=${encodeURIComponent(today.toISOString())}`)]);
     this.#onCounts(counts, holdOf(workers));
-    const key = JSON.stringify([workers, counts, total]);
+    const key = JSON.stringify([workers, capacity, counts, total]);
     if (key === this.#shown) return;
     this.#shown = key;
     const draining = workers.filter((worker) => worker.draining).length;
@@ -61,6 +69,8 @@ export class Load {
       tile("Cost today", money(usage.costUsd),
         [` ${compact(tokensIn(usage))} tokens`, unpriced && `, ${count(unpriced, "price")} unknown`]
           .filter(Boolean).join("")));
+    byId("capacity").hidden = capacity.length === 0;
+    replace(byId("capacity"), ...capacity.map((endpoint) => h("li", {}, capacityText(endpoint))));
     byId("workers").hidden = workers.length === 0;
     setText(byId("workers").querySelector("summary"), count(workers.length, "worker"));
     replace(byId("workers").querySelector("tbody"), ...workers.map(workerRow));

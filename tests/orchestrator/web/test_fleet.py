@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,12 +13,18 @@ from deputize.shared.delegation import Status, Usage
 from deputize.shared.errors import Unavailable
 from deputize.shared.events import Replied, StepStarted, TurnStarted
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.capacity import EndpointCapacity
+from deputize.shared.wire import now
 from tests.orchestrator.fake_permissions import STEP
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served
 from tests.orchestrator.web.browsing import Pages, ask, button, delegated
 from tests.orchestrator.web.eventful import family
 from tests.waiting import until
+
+LIMITED = EndpointCapacity(
+    endpoint="3fa2", model="<b>m", rate=4.1, served=1700, refused=24, waiting=41, until=now() + timedelta(hours=1)
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -58,10 +65,13 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         service.finish(child, summary="Reviewed <b>all</b>.")
         await expect(filters.get_by_role("link", name="succeeded 2")).to_be_visible()
         service.fleet.append(worker_card(name="old@two", draining=True))
+        service.endpoints.append(LIMITED)
         new = await service.create(DelegationRequest(task="a new one"))
         await expect(rows).to_have_text(["review it all", "a new one", "later", "an old one"])
         await expect(page.locator("#workers")).to_contain_text("old@two takes no more")
         await expect(page.locator("#load")).to_contain_text("1 draining")
+        shown = re.compile(r"^<b>m · 4,1 requests/s · 1.700 served · 24 refused · 41 waiting · no capacity until \d+:")
+        await expect(page.locator("#capacity li")).to_have_text([shown])
         await expect(page.locator("#load")).to_contain_text("of 8")
 
         await filters.get_by_role("link", name="failed 1").click()
