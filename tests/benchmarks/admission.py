@@ -12,6 +12,9 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
+
+import redis
 
 from deputize.shared.request import MAX_BATCH, DelegationRequest
 from tests.benchmarks.ends import Ends, hear_ends
@@ -45,6 +48,9 @@ class Round:
     used: float
     ends: dict[str, list[float]]
     cpu_ms: float
+    """Of the workers, for each turn."""
+    scripts: float
+    """That Redis executed, for each turn."""
 
 
 @dataclass
@@ -58,7 +64,7 @@ class Stack:
         await mock.http.post(f"{mock.url}/limit?rate={bucket.rate}&burst={bucket.burst}&retry={int(bucket.retry)}")
         workers = [await self.parts.worker(SLOTS, str(number)) for number in range(WORKERS)]
         await mock.reset()
-        before = sum(worker.cpu_seconds() for worker in workers)
+        before, scripts = sum(worker.cpu_seconds() for worker in workers), self._scripts()
         requests = [self._request(name) for name, count in sessions.items() for _ in range(count)]
         accepted = list[str]()
         for at in range(0, len(requests), MAX_BATCH):
@@ -76,7 +82,13 @@ class Stack:
             of_session.setdefault(name, []).append(self.ends.ended[id])
         of_session = {name: [end - begun[name] for end in ends] for name, ends in of_session.items()}
         used = 100 * bucket.ideal(turns) / seen["seconds"]
-        return Round(seen["refused"] / turns, used, of_session, cpu * 1000 / turns)
+        executed = (self._scripts() - scripts) / turns
+        return Round(seen["refused"] / turns, used, of_session, cpu * 1000 / turns, executed)
+
+    def _scripts(self) -> int:
+        with redis.Redis.from_url(self.parts.redis_url) as client:
+            found: Any = client.info("commandstats")
+            return found.get("cmdstat_evalsha", {}).get("calls", 0)
 
     def _request(self, session: str) -> DelegationRequest:
         return self.parts.request(SCRIPT).model_copy(update={"session_id": session or None})
@@ -93,6 +105,7 @@ async def round_of(bucket: Bucket, sessions: dict[str, int]) -> Round:
         return await stack.run(bucket, sessions)
 
 
+UNLIMITED = Bucket(1_000_000_000, 1_000_000_000)
 CASES = {
     "60 runs, 4/s": (60, Bucket()),
     "60 runs, 4/s, Retry-After": (60, Bucket(retry=True)),
@@ -110,9 +123,25 @@ async def measure(runs: int) -> list[Number]:
             Number("… of the refill used", "%", [each.used for each in rounds], at_least=95),
             Number("… CPU of the workers for a turn", "ms", [each.cpu_ms for each in rounds]),
         ]
+    numbers += _costs(
+        [await round_of(UNLIMITED, {"": 1000}) for _ in range(runs)],
+        [await round_of(Bucket(100, 80), {"": 1000}) for _ in range(runs)],
+    )
     numbers += _fairness([await round_of(Bucket(), {"many": 100, "few": 5}) for _ in range(runs)])
     numbers += _owners([await round_of(Bucket(40, 80), {f"owner {n}": 20 for n in range(51)}) for _ in range(runs)])
     return [*numbers, *await _peer(runs)]
+
+
+def _costs(free: Sequence[Round], limited: Sequence[Round]) -> list[Number]:
+    """What a turn takes where there is a limit, above one where there is none."""
+    pairs = list(zip(free, limited, strict=True))
+    return [
+        Number("1,000 runs, 100/s: CPU of the workers for a turn", "ms", [each.cpu_ms for each in limited]),
+        Number("… above one without a limit", "ms", [b.cpu_ms - a.cpu_ms for a, b in pairs], at_most=0.3),
+        Number(
+            "… scripts for a turn, above one without a limit", "", [b.scripts - a.scripts for a, b in pairs], at_most=2
+        ),
+    ]
 
 
 def _fairness(rounds: Sequence[Round]) -> list[Number]:

@@ -67,14 +67,14 @@ local function learn(granted)
       refill, state.served, state.empty = lately, state.since, state.refused
     end
     if (state.growth > 1.06 or state.since > state.clean) and before > 1.1 * refill then
-      -- While the rate grew, the endpoint may have been full, and its refill lost: this was clean a moment ago.
-      refill, state.served, state.empty = before, 0, now
+      -- While the rate grew, the endpoint may have been full, and its refill lost: it may be as much as was clean before.
+      refill, state.served, state.empty = math.sqrt(before * refill), 0, now
       state.growth = 1 + (state.growth - 1) / 4
     else
       state.growth = 1
     end
     state.rate = math.max(LEAST_RATE, refill)
-    state.margin = 1.01 + 0.5 / math.max(state.served, 8)
+    state.margin = 1.007 + 0.5 / math.max(state.served, 8)
     state.clean = 1.5 / (state.margin - 1)
     if state.served >= 200 then state.served, state.empty = 0, now end
   end
