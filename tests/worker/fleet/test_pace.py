@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -145,6 +146,15 @@ async def test_an_endpoint_that_refuses_nothing_costs_no_script_and_soon_takes_a
     await asyncio.gather(*sending)
     assert pace._window >= 40
     assert not pace.pipe._jobs
+
+
+async def test_no_more_requests_than_the_window_go_at_a_time(paces: list[EndpointPace]) -> None:
+    pace = paces[0]
+    pace._window, pace._used = 100, time.monotonic()
+    sending = [asyncio.create_task(pace.wait(PacedCall(Order()))) for _ in range(150)]
+    await until(sending[99].done)
+    assert sum(task.done() for task in sending) == pace._in_window == 100
+    await asyncio.wait_for(asyncio.gather(*sending), 60)
 
 
 async def test_requests_that_are_not_refused_soon_let_others_follow_without_a_reply(paces: list[EndpointPace]) -> None:
