@@ -42,6 +42,7 @@ NUMBERS = (
     "recovery",
     "repositories",
     "admission",
+    "economy",
 )
 """Modules with ``async def measure(runs) -> list[Number]``, quickest first."""
 

@@ -16,6 +16,7 @@ from ...shared.connection import retried
 from ...shared.delegation import Usage
 from ...shared.errors import Fenced, ModelUnavailable
 from ...shared.events import ModelRetried, ProgressMade, ResumedWaiting, Waiting
+from ...shared.runs.record import PROGRESS
 from ..core.conversation import current_entries
 from ..core.limits import LimitReached
 from ..core.model_calls import ModelCalls
@@ -228,6 +229,7 @@ class Economy(Part):
         if (result := await turns.result(id, name)) is None:
             detail = "the reply is in a message batch, at half the price"
             self.run.emit.emit(Waiting(why="batch", detail=detail))
+            self.run.emit.set(PROGRESS)  # as with a question: a worker that is lost meanwhile was not lost by this run
             begun = asyncio.get_running_loop().time()
             with self.run.waits.without_clock("batch"), self.senders.waiting(self._model):
                 result = await self._awaited(id, name)

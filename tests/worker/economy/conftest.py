@@ -7,20 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.economy.turns import Collecting, Pace
 from tests.fake_model import FakeModel
 from tests.runs.bench import Bench, open_bench
+from tests.worker.economy.killing import QUICK
 
-QUICK = Pace(
-    tick=0.01,
-    first_look=0.01,
-    longest_look=0.02,
-    reply=0.01,
-    list=0.02,
-    doubt=0.3,
-    longest_pause=0.01,
-    collecting=Collecting(wait_seconds=0.02),
-)
 MODEL = "claude-sonnet-5-5"
 
 

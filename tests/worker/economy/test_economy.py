@@ -29,7 +29,7 @@ from tests.fake_model import FakeModel, Turn, call, refuse, text
 from tests.runs.bench import Bench
 from tests.runs.held import steer, wrap_up
 from tests.waiting import until
-from tests.worker.economy.conftest import QUICK
+from tests.worker.economy.killing import QUICK
 
 LOOK, DONE = Turn([call("glob", pattern="*")]), Turn([text("done")])
 
@@ -46,6 +46,11 @@ async def progress(bench: Bench, id: str) -> list[str]:
 
 async def accepted(bench: Bench, **fields: object) -> str:
     return await bench.accept(DelegationRequest.model_validate({"task": "look", "economy": True, **fields}))
+
+
+async def waits(bench: Bench, id: str, times: int) -> bool:
+    """Whether so many attempts wait, or have waited."""
+    return len(await bench.seen(id, Waiting)) == times and (await bench.store.get(id)).status == "waiting"
 
 
 @asynccontextmanager
@@ -107,6 +112,21 @@ async def test_a_reply_that_came_while_no_worker_had_the_run_is_used(bench: Benc
     await carry_out(bench.services, id)
     assert (await bench.result(id)).status == "succeeded"
     assert len(fake.batches.requests) == 2
+
+
+async def test_a_run_is_not_given_up_because_workers_are_lost_while_it_waits(bench: Bench, fake: FakeModel) -> None:
+    fake.batches.seconds = None
+    id, attempts = await accepted(bench), list[asyncio.Task[object]]()
+    for number in range(1, 6):
+        attempts.append(asyncio.create_task(carry_out(bench.services, id)))
+        await until(lambda number=number: waits(bench, id, number))
+        await bench.lose(id)
+    fake.batches.end()
+    await bench.requeue(id)
+    await carry_out(bench.services, id)
+    await asyncio.gather(*attempts)
+    assert (await bench.result(id)).status == "succeeded"
+    assert len(fake.batches.requests) == 1
 
 
 async def test_what_a_cancelled_run_has_queued_is_not_sent(bench: Bench, fake: FakeModel) -> None:
