@@ -80,9 +80,11 @@ class Sent:
             await self.turns.place(claim.id, claim.fence, name, body=body, **about)
             self.names[claim.id] = name
 
-    def sender(self, dies: tuple[int, bool] | None = None) -> BatchSender:
-        api: Any = Mortal(BatchApi(self.model), OF_API, self.steps, dies)
-        turns: Any = Mortal(self.turns, STEPS, self.steps, dies)
+    def sender(self, dies: tuple[int, bool] | None = None, only: str = "") -> BatchSender:
+        """Returns one that dies before or after a step: of all steps, or of those with one name."""
+        of_api, of_turns = ((only,), ()) if only else (OF_API, STEPS)
+        api: Any = Mortal(BatchApi(self.model), of_api, self.steps, dies)
+        turns: Any = Mortal(self.turns, of_turns, self.steps, dies)
         return BatchSender(turns, api, PACE)
 
     async def results(self) -> list[str]:

@@ -6,6 +6,7 @@ Issue 40, point 5.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,8 @@ from deputize.shared.connection import connect
 from deputize.shared.runs.store import RunStore
 from deputize.worker.models import close_models
 from tests.fake_model import FakeModel
-from tests.worker.economy.killing import TURNS, run_with_kill
+from tests.waiting import until
+from tests.worker.economy.killing import PACE, TURNS, Killed, Sent, run_with_kill
 
 
 @pytest.fixture
@@ -40,3 +42,41 @@ async def test_a_kill_at_any_step_pays_for_nothing_twice(store: RunStore, fake: 
         if not killed:
             break
     assert kills > 20, step
+
+
+async def killed(sent: Sent, step: str, *, after: bool) -> None:
+    """Places turns, and kills the process that sends them before or after its first call of this kind."""
+    await sent.place(3)
+    with pytest.raises(Killed):
+        await sent.finish(sent.sender((1, after), only=step))
+
+
+async def test_a_batch_of_another_client_with_the_same_size_is_not_taken_for_ours(
+    store: RunStore, fake: FakeModel
+) -> None:
+    sent = Sent(store, fake)
+    await killed(sent, "create", after=False)
+    content = [{"type": "text", "text": "foreign"}]
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": content}]}
+    fake.batches.create({"requests": [{"custom_id": f"foreign-{number}", "params": body} for number in range(3)]})
+    await sent.finish(sent.sender())
+    assert await sent.results() == ["succeeded"] * 3
+    assert sorted(sent.paid().values()) == [1, 1, 1, 3], "the other client's, and ours once"
+
+
+async def test_a_batch_that_the_list_does_not_show_yet_is_waited_for(store: RunStore, fake: FakeModel) -> None:
+    sent = Sent(store, fake)
+    await killed(sent, "create", after=True)
+    fake.batches.hidden = True
+    sender = sent.sender()
+    sender.pace = replace(PACE, doubt=60)
+
+    async def looked() -> bool:
+        await sender.step()
+        return fake.batches.lists > 2
+
+    await until(looked)
+    assert await sent.results() == []
+    fake.batches.hidden = False
+    await sent.finish(sender)
+    assert set(sent.paid().values()) == {1}

@@ -140,6 +140,19 @@ async def test_what_a_cancelled_run_has_queued_is_not_sent(bench: Bench, fake: F
     assert not await bench.store.redis.exists(economy_queue_key(model.account))
 
 
+async def test_what_a_run_has_queued_that_is_cancelled_without_a_worker_is_not_sent(
+    bench: Bench, fake: FakeModel
+) -> None:
+    bench.services.batches.pace = replace(QUICK, collecting=Collecting(most=2, wait_seconds=60))
+    id = await accepted(bench)
+    await bench.interrupt(id, lambda: waits(bench, id, 1))
+    await bench.store.cancel(id)
+    other = await bench.run("another", economy=True)
+    await carry_out(bench.services, id)
+    assert ((await bench.result(id)).status, other.status) == ("cancelled", "succeeded")
+    assert len(fake.batches.requests) == 1
+
+
 async def test_what_a_cancelled_run_has_sent_is_counted(bench: Bench, fake: FakeModel) -> None:
     fake.batches.seconds = None
     id = await accepted(bench)
