@@ -251,10 +251,11 @@ def share(part: float | None) -> str:
 
 def tokens(usage: Usage) -> str:
     """`1,204 tokens (97.3% cached), $0.0031 ($0.0142 saved)`; what is in brackets only where the cache was read."""
+    batched = f", {usage.batch_tokens:,} in batches" if usage.batch_tokens else ""
     if not usage.cache_read_tokens:
-        return f"{usage.total:,} tokens, {dollars(usage.cost_usd)}"
+        return f"{usage.total:,} tokens{batched}, {dollars(usage.cost_usd)}"
     saved = "" if usage.cache_saved_usd is None else f" ({dollars(usage.cache_saved_usd)} saved)"
-    return f"{usage.total:,} tokens ({share(usage.cached_share)} cached), {dollars(usage.cost_usd)}{saved}"
+    return f"{usage.total:,} tokens ({share(usage.cached_share)} cached){batched}, {dollars(usage.cost_usd)}{saved}"
 
 
 def cut(text: str, width: int) -> str:

@@ -159,6 +159,7 @@ def test_amounts_are_short_and_claim_nothing_that_is_not_known() -> None:
     assert [share(None), share(0.97312)] == ["–", "97.3%"]
     assert tokens(Usage(input_tokens=1200, output_tokens=4, cost_usd=0.5)) == "1,204 tokens, $0.5000"
     assert tokens(Usage(cache_read_tokens=8, cost_usd=None, cache_saved_usd=None)) == "8 tokens (100.0% cached), –"
+    assert tokens(Usage(input_tokens=8, batch_tokens=5, cost_usd=None)) == "8 tokens, 5 in batches, –"
     assert [cut("a \n b", 9), cut("abcdef", 4)] == ["a b", "abc…"]
 
 

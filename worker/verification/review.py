@@ -96,6 +96,7 @@ class Reviewer:
             tools=[*TOOLS],
             approval_mode=ApprovalMode.READ_ONLY,
             output_schema=SCHEMA,
+            economy=False,  # a round of checks has less time than a message batch takes
             limits=Limits(max_turns=MAX_TURNS),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -265,6 +266,53 @@ async def test_calls_as_text_and_a_limit_of_turns_work(bench: Bench, fake: FakeM
     assert result.usage.batch_tokens == result.usage.total
     in_xml = await bench.run("look", economy=True, tool_call_style="xml")
     assert in_xml.status == "succeeded"
+
+
+async def test_an_interrupted_final_turn_is_not_paid_twice(bench: Bench, fake: FakeModel) -> None:
+    fake.script("", [LOOK, Turn([text("the report")])])
+    fake.batches.seconds = None
+    id = await accepted(bench, limits={"maxTurns": 1})
+    running = asyncio.create_task(carry_out(bench.services, id))
+    await until(lambda: len(fake.batches.requests) == 1)
+    fake.batches.end()
+    await until(lambda: len(fake.batches.requests) == 2)
+    running.cancel()
+    await asyncio.wait({running})
+    fake.batches.end()
+    await bench.requeue(id)
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.termination_reason, result.summary) == ("max_turns", "the report")
+    assert len(fake.batches.requests) == 2
+
+
+async def test_another_try_of_a_run_asks_anew(bench: Bench, fake: FakeModel) -> None:
+    bench.services.retry_seconds = 0.01
+    fake.script("", [Turn([text("")])])
+    id = await accepted(bench, retry={"attempts": 1, "on": ["model_unavailable"]})
+    await carry_out(bench.services, id)
+    await bench.requeue(id)
+    await carry_out(bench.services, id)
+    assert (await bench.result(id)).termination_reason == "model_unavailable"
+    bodies = Counter(str(each["params"]["messages"]) for each in fake.batches.requests)
+    assert {*bodies.values()} == {2}, "each request of the first try, and once more in the second"
+
+
+async def test_a_child_is_economical_too_and_its_parents_time_stands_still(bench: Bench, fake: FakeModel) -> None:
+    delegating = Turn([call("call_subagent", task="part", description="a part")])
+    fake.script("whole", [delegating, DONE])
+    fake.script("part", [DONE])
+    fake.batches.seconds = 0.3
+    id = await accepted(bench, task="whole", tools=["call_subagent", "glob"], limits={"timeoutSeconds": 30})
+    begun = time.monotonic()
+    running = asyncio.create_task(carry_out(bench.services, id))
+    child = await until(lambda: next((each.id for each in bench.sent if each.id != id), None) or running.done())
+    await carry_out(bench.services, str(child))
+    await running
+    result = await bench.result(id)
+    assert (result.status, result.usage.batch_tokens) == ("succeeded", result.usage.total)
+    assert len(fake.batches.requests) == 3
+    assert time.monotonic() - begun - result.execution_time_ms / 1000 > 0.85, "three waits, one of them the child's"
 
 
 async def test_money_is_reserved_at_the_price_of_batches(bench: Bench, fake: FakeModel) -> None:
