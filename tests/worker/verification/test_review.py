@@ -62,11 +62,11 @@ async def test_a_review_takes_a_good_verdict_back(bench: Bench, tmp_path: Path) 
 
 
 async def test_a_review_that_finds_nothing_leaves_the_verdict(bench: Bench, tmp_path: Path) -> None:
-    result = await reviewed(bench, tmp_path, GOOD, *answered(gaming=False, findings=[]))
+    result = await reviewed(bench, tmp_path, GOOD, *answered(gaming=False, findings=[]), economy=True)
     assert (result.verification.verdict, result.success) == ("verified", True)
     (child,) = await children_of(bench.store, result.delegation_id)
     assert child.request.tools == [*TOOLS]
-    assert child.request.approval_mode == "readOnly"
+    assert (child.request.approval_mode, child.request.economy) == ("readOnly", False)
     for part in ("Multiply the count", "return count * each", "It multiplies now."):
         assert part in child.request.context
     assert child.result
