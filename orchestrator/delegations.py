@@ -31,13 +31,13 @@ from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
 from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
 from ..shared.runs.capacity import EndpointCapacity, capacities
-from ..shared.runs.cost import CostReport, check_group, cost_report
+from ..shared.runs.cost import CostReport, check_group
 from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.keys import record_key
 from ..shared.runs.notification import Notification
 from ..shared.runs.record import PROOF
 from ..shared.runs.record_lists import RecordLists
-from ..shared.runs.spend_report import check_caps
+from ..shared.runs.spend_report import check_caps, money_report
 from ..shared.runs.store import IDEMPOTENCY_SECONDS, RunStore, resume
 from ..shared.settings import Settings
 from ..shared.status_counts import StatusCounts
@@ -383,7 +383,7 @@ class Delegations(Service):
             check_group(by)
         except ValueError as error:
             raise Invalid(str(error)) from None
-        return await cost_report(self.store.redis, by, since, self.ownership.only)
+        return await money_report(self.store.redis, self._settings.spend, by, since, self.ownership.only)
 
     async def record(self, record: AuditRecord) -> None:
         """Appends to the audit log."""

@@ -212,7 +212,10 @@ class Operations:
 
     @Operation("GET /v1/cost", _READ, "get_cost", 200, (422,), "cost")
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
-        """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
+        """Returns what the delegations cost that were accepted since then; ``by`` groups them.
+
+        Also the caps on money with their use, and forecasts of the delegations that run.
+        """
         ...
 
     @Operation("GET /v1/audit", _ADMIN, "list_audit_entries", 200, (422,), "audit")

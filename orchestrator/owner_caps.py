@@ -25,36 +25,35 @@ def caps_by_owner(entries: Iterable[TokenEntry]) -> Mapping[str, list[Cap]]:
     """Returns the caps of each owner. Of several tokens of one owner the lowest cap of each window holds."""
     found = defaultdict[str, dict[str, Cap]](dict)
     for entry in entries:
+        own = found[entry.whose]
         for cap in caps_of_owner(entry.spend, entry.whose) if entry.spend else ():
-            lowest = found[entry.whose].setdefault(cap.name, cap)
-            if cap.usd < lowest.usd:
-                found[entry.whose][cap.name] = cap
+            own[cap.name] = min(cap, own.get(cap.name, cap), key=lambda each: each.usd)
     return {owner: [*caps.values()] for owner, caps in found.items()}
 
 
 def weights_by_owner(entries: Iterable[TokenEntry]) -> Mapping[str, float]:
-    """Returns the weights of owners that are not 1."""
+    """Returns the weight of each owner."""
     found = dict[str, float]()
     for entry in entries:
         found[entry.whose] = max(entry.weight, found.get(entry.whose, 0))
-    return {owner: weight for owner, weight in found.items() if weight != 1}
+    return found
 
 
 async def publish(redis: Any, caps: Mapping[str, list[Cap]], weights: Mapping[str, float] | None = None) -> None:
-    """Writes the caps and weights of all owners, if they differ from those that are there."""
-    stored = {owner: json.dumps([cap.to_dict() for cap in own]) for owner, own in caps.items()}
+    """Writes the caps and weights of these owners where they have changed."""
+    stored = {owner: own and json.dumps([cap.to_dict() for cap in own]) for owner, own in caps.items()}
     await _write(redis, OWNER_CAPS, stored)
-    await _write(redis, OWNER_WEIGHTS, {owner: str(weight) for owner, weight in (weights or {}).items()})
+    weighed = {owner: "" if weight == 1 else str(weight) for owner, weight in (weights or {}).items()}
+    await _write(redis, OWNER_WEIGHTS, weighed)
 
 
-async def _write(redis: Any, key: str, wanted: Mapping[str, str]) -> None:
-    if wanted == await redis.hgetall(key):
-        return
-    async with redis.pipeline() as transaction:
-        transaction.delete(key)
-        if wanted:
-            transaction.hset(key, mapping=wanted)
-        await transaction.execute()
+async def _write(redis: Any, key: str, wanted: Mapping[str, Any]) -> None:
+    """Writes what has changed. Another owner keeps its own: its last token was removed, and its runs may go on."""
+    there = await redis.hgetall(key)
+    if changed := {owner: text for owner, text in wanted.items() if text and there.get(owner) != text}:
+        await redis.hset(key, mapping=changed)
+    if gone := [owner for owner, text in wanted.items() if not text and owner in there]:
+        await redis.hdel(key, *gone)
 
 
 @asynccontextmanager

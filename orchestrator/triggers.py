@@ -18,7 +18,7 @@ from ..shared.markup import harmless
 from ..shared.message import MAX_MESSAGE_BYTES, Message, MessageMode
 from ..shared.request import DelegationRequest
 from ..shared.runs import messages
-from ..shared.runs.keys import kept_for
+from ..shared.runs.store import kept_for
 from ..shared.settings import Settings
 from ..shared.settings.triggers import ANYONE, PLACE, TriggerSettings
 from ..shared.text import clip

@@ -23,6 +23,7 @@
     ├── ModelUnavailable         the operator: the model's endpoint does not answer or refuses access
     │   └── ContextFull          the loop: the conversation exceeds the model's window; it continues from a summary
     ├── LimitReached             the caller: a limit ended the run; the result names it
+    │   └── CapReached           the run itself: it waits until the cap on money has room again
     ├── RepositoryFailed         the caller and the operator: a git repository cannot be used; ``kind`` is the reason
     ├── WorkspaceLost            the caller and the operator: an earlier attempt's files are not on this machine
     └── Fenced                   the worker itself: it lost its lease and must stop at once

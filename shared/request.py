@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 from pydantic_core import to_json
 
 from .checks import Glob, SuspicionKind, VerifyItem, VerifyItems
-from .request_options import OPTIONS, ApprovalMode, Effort, Require, ToolCallStyle
+from .request_options import OPTIONS, ApprovalMode, Effort, OnCap, Require, ToolCallStyle
 from .text import shortened
 from .webhooks import Webhook
 from .wire import Request, Timestamp
@@ -274,6 +274,7 @@ class RequestFields(TypedDict, total=False):
     labels: Mapping[str, str]
     priority: int
     webhook: Webhook | Mapping[str, Any] | None
+    on_cap: OnCap
     retry: AutomaticRetry | RetryFields | None
     project_instructions: bool
     parent_id: str | None
@@ -344,7 +345,7 @@ class DelegationRequest(Request):
     max_verify_rounds: int = _bounded(VERIFY_ROUNDS, "maxVerifyRounds")
     """How often a result that falls short of `require` goes back to the model."""
     verify_timeout_seconds: float = _bounded(VERIFY_SECONDS, "verifyTimeoutSeconds", allow_inf_nan=False)
-    """Seconds for each execution of a check's command that has no `timeoutSeconds` of its own; all checks of a round
+    """Seconds for each execution of a check's command that has no `timeoutSeconds` of its own. All checks of a round
     together have ten times as long. The time of the run stands still meanwhile."""
     verify_early: bool = True
     """Whether the run ends before its first turn where a check's command cannot start on the files as they are."""
@@ -356,6 +357,8 @@ class DelegationRequest(Request):
     """Higher is started first."""
     webhook: Webhook | None = Field(default=None, exclude_if=lambda webhook: webhook is None)
     """The webhook that is notified of its end and its permission requests. Null: that of the service's settings."""
+    on_cap: OnCap = Field(default="report", exclude_if=lambda given: given == "report")
+    """What it does at a cap on money. `wait`: it waits until the cap's window moves on, instead of a last report."""
     retry: AutomaticRetry | None = None
     """Whether it is done again by itself where it fails. Null: it is not."""
     project_instructions: bool = Field(default=True, exclude_if=lambda given: given)
@@ -373,7 +376,7 @@ class DelegationRequest(Request):
     merges: list[Annotated[str, Field(max_length=MAX_NAME)]] = Field(
         default_factory=list, max_length=MAX_ENTRIES, exclude_if=lambda ids: not ids
     )
-    """The finished delegations over the same files whose changes it merges; that needs no model, and the task is only
+    """The finished delegations over the same files whose changes it merges. That needs no model, and the task is only
     its title."""
     merge_with_protected: bool = Field(default=False, exclude_if=lambda given: not given)
     """Whether it merges the changed protected paths, too, which the checks of these delegations have put back."""

@@ -19,6 +19,7 @@ class ApprovalMode(StrEnum):
 
 ToolCallStyle = Literal["native", "xml"]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
+OnCap = Literal["report", "wait"]
 Require = Literal["passed", "verified", "improved"]
 """Which verdict makes a run with checks a success; ``SUFFICIENT`` in ``facts.py`` has those that each accepts."""
 Kind = Literal["word", "text", "names", "labels", "checks", "globs", "after", "retry", "whole", "number", "json"]
@@ -86,6 +87,7 @@ OPTIONS = {
     "limits/timeoutSeconds": Option("--timeout", "S", "Seconds of work, at most.", "Limits", "number", above=0),
     "limits/maxTokens": Option("--max-tokens", "N", "Tokens of the model, at most.", "Limits", "whole", least=1),
     "limits/maxCostUsd": Option("--max-cost", "USD", "US dollars, at most.", "Limits", "number", above=0),
+    "onCap": Option("--on-cap", None, "At a cap on money: report, or wait.", "Limits", choices=get_args(OnCap)),
     "retry": Option(
         "--retry", "N[:REASON,…]", "Do it again by itself where it fails, at most N times.", "Limits", "retry"
     ),

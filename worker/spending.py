@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,18 +13,20 @@ from typing import Any
 from ..shared.connection import Pipe, retried
 from ..shared.delegation import TerminationReason
 from ..shared.errors import Fenced
-from ..shared.events import ProgressMade
+from ..shared.events import ProgressMade, ResumedWaiting, Waiting
 from ..shared.runs.caps import Cap
-from ..shared.runs.record import OWNER, RESERVED
+from ..shared.runs.record import OWNER, PROGRESS, RESERVED
 from ..shared.runs.spend import BILLIONTHS, SPEND, spend_call
-from ..shared.runs.spend_report import owner_caps
-from .core.limits import LimitReached
+from ..shared.runs.spend_report import owner_caps, seconds_to_midnight
+from .core.limits import CapReached, LimitReached
 from .core.outcome import RunOutcome
 from .core.part import Part
 from .core.run_context import RunContext
 
 FULL_SECONDS = 1.0
 """Seconds between two tries while other runs have reserved the rest of a cap."""
+LOOK_SECONDS = 10.0
+"""Seconds between two looks whether a cap that was reached has room again."""
 
 
 @dataclass(slots=True)
@@ -40,8 +43,11 @@ class ReservedMoney(Part):
     caps: Sequence[Cap]
     """Those of the settings. Those of the owner are in Redis, where they may change while the run works."""
     full_seconds: float = FULL_SECONDS
+    look_seconds: float = LOOK_SECONDS
     under_way: bool = False
     _number: int = 0
+    _awaited: tuple[Cap, float] | None = None
+    """The cap that was reached last, and what the smallest reply costs."""
     _noted: bool = False
 
     @property
@@ -60,7 +66,7 @@ class ReservedMoney(Part):
         """Enters with how many output tokens the call may have; waits while other runs have reserved the rest.
 
         Where the call is cut off, it counts as spent in full: nothing states what it costs. Raises
-        ``LimitReached(BUDGET)`` where a cap is reached, and ``Fenced``.
+        ``LimitReached(BUDGET)`` where a cap is reached, ``CapReached`` where the run waits for it, and ``Fenced``.
         """
         meter, self.under_way = self.run.meter, False
         if not self.is_capped or (costs := meter.cost_range(prompt_tokens, wanted)) is None:
@@ -83,6 +89,22 @@ class ReservedMoney(Part):
         if not self.is_capped or (costs := self.run.meter.cost_range(prompt_tokens, wanted)) is None:
             return wanted
         return await self._allowed(prompt_tokens, wanted, *costs)
+
+    async def room(self) -> None:
+        """Waits, with neither slot nor clock, until the cap that was reached has room for the smallest reply."""
+        assert self._awaited
+        (cap, least), emit, begun = self._awaited, self.run.emit, time.monotonic()
+        detail = f"{cap.limit} {cap.usd:g} is reached; its window moves on at midnight UTC"
+        emit.emit(Waiting(why="budget", detail=detail))
+        emit.set(PROGRESS)  # workers that are lost meanwhile are not lost by the run
+        with self.run.waits.without_clock("budget"):
+            while True:
+                verdict, *_ = await self._ask(least, least)
+                if verdict not in ("over", "full"):
+                    break
+                await asyncio.sleep(min(self.look_seconds, seconds_to_midnight()))
+            await self._ask()
+        emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
 
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
         """Books what is not booked yet, also where an earlier attempt had reserved and nothing caps the run now."""
@@ -111,7 +133,10 @@ class ReservedMoney(Part):
                     return int(rest[0]) / BILLIONTHS
                 case "over":
                     cap = Cap.of(json.loads(rest[0]))
-                    raise LimitReached(TerminationReason.BUDGET, cap.limit, f"{cap.usd:g}")
+                    waits = self.run.claim.request.on_cap == "wait" and not self.run.meter.reached
+                    kind = CapReached if waits and cap.days and cap.usd >= least else LimitReached
+                    self._awaited = cap, least
+                    raise kind(TerminationReason.BUDGET, cap.limit, f"{cap.usd:g}")
                 case "full":
                     if not self._noted:
                         self._noted = True

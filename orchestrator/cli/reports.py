@@ -21,7 +21,7 @@ from .values import Parsed
 
 if TYPE_CHECKING:
     from ...shared.fleet import ToolCard, WorkerCard
-    from ...shared.runs.cost import Cost
+    from ...shared.runs.cost import Cost, CostReport, Forecast
     from ...shared.runs.notification import Notification
     from ..audit_log import AuditEntry
     from ..client import Client
@@ -106,6 +106,7 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
     """Show what delegations cost, finished and running ones, by the day (UTC) on which they were accepted.
 
     A delegation counts what it spent itself; what its subagents spent counts as theirs. Removed ones do not count.
+    The caps on money that hold, and forecasts of what runs, follow.
     Cached is the part of the prompts that was read from the cache, saved how much more they would have cost.
     """
     from ...shared.runs.cost import MOST_GROUPS
@@ -117,12 +118,36 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
     head = (report.by, "delegations", "tokens", "cached", "cost", "saved")
     rows = (_cells(item.key or NO_KEY, item) for item in report.items)
     output.lines(output.columns([head, *rows, _cells("total", report.total)]))
+    _show_money(report)
     output.note("the cost of subagents counts as theirs here; the result of their parent has it, too")
     if by not in ("day", "delegation") and len(report.items) == MOST_GROUPS:
         output.note(f"at most the {MOST_GROUPS:,} dearest are shown; the total has all")
     if unpriced := report.total.unpriced:
         many = count(unpriced, "delegation")
         output.note(f"the cost of {many} is not known: the price of the model is not")
+
+
+def _show_money(report: CostReport) -> None:
+    """Prints the caps on money with their use, and the forecasts."""
+    if report.caps:
+        head = ("cap", "US dollars", "spent", "reserved", "left")
+        rows = [
+            (cut(cap.name, 60), *map(dollars, (cap.usd, cap.spent_usd, cap.reserved_usd, cap.left_usd)))
+            for cap in report.caps
+        ]
+        output.lines(["", *output.columns([head, *rows])])
+    if report.forecasts:
+        head = ("running", "turn", "spent", "forecast", "limit")
+        rows = [
+            (each.delegation_id, f"{each.turn} of {each.max_turns}", *map(dollars, _amounts(each)))
+            for each in report.forecasts
+        ]
+        output.lines(["", *output.columns([head, *rows])])
+        output.note("a forecast is what a delegation costs if it uses all of its turns")
+
+
+def _amounts(forecast: Forecast) -> tuple[float | None, ...]:
+    return forecast.spent_usd, forecast.forecast_usd, forecast.max_cost_usd
 
 
 def _cells(name: str, row: Cost) -> tuple[str, ...]:

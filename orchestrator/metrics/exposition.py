@@ -16,7 +16,8 @@ from ...shared.connection import Script
 from ...shared.fleet import Fleet
 from ...shared.metrics import COUNTED, INFINITY, RUN_RETRIES, SUM, Metric
 from ...shared.request import RetryReason
-from ...shared.runs.keys import LEASES, METRICS, PENDING, RECORD_PARTS, WEBHOOKS
+from ...shared.runs.disk import RECORD_PARTS
+from ...shared.runs.keys import LEASES, METRICS, PENDING, WEBHOOKS
 
 MEDIA_TYPE = "text/plain; version=0.0.4"
 SURVEY = Script("survey")

@@ -38,7 +38,10 @@ class CostFilter(Filter):
 
 @handles("cost")
 async def get_cost(service: Service, wanted: Annotated[CostFilter, Query()]) -> CostReport:
-    """Returns what delegations cost, from the records that exist; each counts what it spent itself."""
+    """Returns what delegations cost, from the records that exist; each counts what it spent itself.
+
+    It also has the caps on money with what is spent, reserved and left, and forecasts of the delegations that run.
+    """
     return await service.cost(wanted.by, wanted.since)
 
 

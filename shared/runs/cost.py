@@ -46,6 +46,43 @@ class Cost(Wire):
     """Their tokens, and the sums of the amounts of money that are known; null where none is."""
 
 
+class CapUse(Wire):
+    """One cap, and how much of it is used."""
+
+    name: str
+    """The setting, or the window and the owner."""
+    days: int | None
+    """The width of its window in days (UTC), today included; null: all time."""
+    usd: float
+    """The cap."""
+    spent_usd: float
+    """What was spent in the window. A model call that was cut off counts with all that was reserved for it."""
+    reserved_usd: float
+    """What is reserved for the model calls under way."""
+    left_usd: float
+    """What new model calls may still reserve."""
+
+
+class Forecast(Wire):
+    """The cost of a running delegation with its subagents, if each of the turns that it has left costs as those so far.
+
+    It is bounded by the delegation's own `maxCostUsd`. Most delegations end before their last turn.
+    """
+
+    delegation_id: str
+    """The delegation that its caller made; those of its subagents count for it."""
+    turn: int
+    """How many turns it has made."""
+    max_turns: int
+    """How many it may make."""
+    spent_usd: float
+    """What it and its subagents have spent so far."""
+    forecast_usd: float
+    """The cost at its end."""
+    max_cost_usd: float | None
+    """Its limit; null: it has none."""
+
+
 class CostReport(Wire):
     by: str
     """What the groups are made by."""
@@ -55,6 +92,10 @@ class CostReport(Wire):
     """One entry per group: each day, the 1,000 dearest of other groups, the ten dearest of single delegations."""
     total: Cost = Cost(key=None)
     """All groups together."""
+    caps: list[CapUse] = Field(default_factory=list[CapUse])
+    """The caps on money that hold now, each with its use; those of the caller's owner, or all for the scope `all`."""
+    forecasts: list[Forecast] = Field(default_factory=list[Forecast])
+    """The delegations that run now, the dearest ones at their end first, at most 100."""
 
 
 Bill = Sequence[Any]

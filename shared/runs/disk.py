@@ -19,6 +19,8 @@ from .record import AFTER, CONTINUES, DISK
 
 MAX_IDS = 1000
 REMOVED = Script("removed")
+RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
+"""A record's key before and after its id, for scripts that look up ids themselves."""
 
 
 class DiskUsage(Wire):

@@ -29,16 +29,12 @@ TOOLS = "deputize:tools"
 """The fleet's tools, by name."""
 BUS = "deputize:bus"
 """Channel on which nothing is published: it keeps a process's connection subscribed without listeners."""
-RESERVED_MONEY = "deputize:spend:reserved"
-"""What runs have reserved for the model calls under way, by counter."""
-SPENT_MONEY = "deputize:spend:total"
-"""What was spent since it is counted, by counter."""
 PACES = "deputize:paces"
 """The endpoints that have a pace."""
 OWNER_WEIGHTS = "deputize:weights"
 """How many turns owners have for each one of another owner, by owner, where that is not 1."""
-OWNER_CAPS = "deputize:spend:caps"
-"""The caps of owners, by owner; from the tokens file of the service."""
+RESERVED_MONEY, SPENT_MONEY, OWNER_CAPS = (f"deputize:spend:{each}" for each in ("reserved", "total", "caps"))
+"""What runs have reserved for model calls under way, and what was spent in all time, by counter; the caps of owners."""
 AUDIT = "deputize:audit"
 """Stream of the requests that changed something (``orchestrator/audit_log.py``)."""
 REFUSED = "deputize:audit:refused"
@@ -96,19 +92,6 @@ def owned_idempotency_key(owner: str, key: str) -> str:
     return f"deputize:idempotency-of:{owner}:{key}"
 
 
-def kept_under(owner: str, key: str | None) -> str | None:
-    """Returns what has the delegation of a request's idempotency key; None where it has no such key.
-
-    ``owner`` is the caller's token of the tokens file; "" is for all other callers, and for runs.
-    """
-    return None if key is None else kept_for(key, owner)
-
-
-def kept_for(key: str, owner: str) -> str:
-    """Returns what has the delegation of an owner's idempotency key."""
-    return owned_idempotency_key(owner, key) if owner else idempotency_key(key)
-
-
 def spend_key(day: str) -> str:
     return f"deputize:spend:{day}"
 
@@ -123,10 +106,6 @@ def filed_key(under: str) -> str:
 
 def record_key(id: str) -> str:
     return f"deputize:run:{{{id}}}"
-
-
-RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
-"""A record's key before and after its id, for scripts that look up ids themselves."""
 
 
 def events_key(id: str) -> str:

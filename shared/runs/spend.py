@@ -8,7 +8,8 @@ from typing import Any
 
 from ..connection import Script
 from ..wire import now
-from .keys import OWNER_CAPS, RECORD_PARTS, RESERVED_MONEY, SPENT_MONEY, record_key, spend_key
+from .disk import RECORD_PARTS
+from .keys import OWNER_CAPS, RESERVED_MONEY, SPENT_MONEY, record_key, spend_key
 
 SPEND = Script("spend")
 BILLIONTHS = 1_000_000_000

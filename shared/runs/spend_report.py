@@ -3,36 +3,84 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ..delegation import Progress
 from ..errors import SpendCapReached
-from ..request import DelegationRequest
-from ..wire import Wire, now
-from .caps import Cap, caps_of
-from .keys import OWNER_CAPS, RESERVED_MONEY, SPENT_MONEY, kept_under, spend_key
+from ..request import DelegationRequest, Limits
+from ..wire import now
+from .caps import WINDOWS, Cap, caps_of
+from .cost import CapUse, CostReport, Forecast, cost_report, fields_of_records
+from .keys import LEASES, OWNER_CAPS, RESERVED_MONEY, SPENT_MONEY, spend_key
+from .record import OWNER
 from .spend import BILLIONTHS, dates
+from .store import kept_for
 
 if TYPE_CHECKING:
     from ..settings import SpendSettings
 
+MOST_FORECASTS, MOST_VALUES = 100, 100
+"""How many forecasts a report has, and how many values of a label whose key is capped."""
 
-class CapUse(Wire):
-    """One cap, and how much of it is used."""
 
-    name: str
-    """The setting, or the window and the owner."""
-    days: int | None
-    """The width of its window in days (UTC), today included; null: all time."""
-    usd: float
-    """The cap."""
-    spent_usd: float
-    """What was spent in the window. A model call that was cut off counts with all that was reserved for it."""
-    reserved_usd: float
-    """What is reserved for the model calls under way."""
-    left_usd: float
-    """What new model calls may still reserve."""
+async def money_report(
+    redis: Any, spend: SpendSettings, by: str, since: datetime | None, owner: str | None = None
+) -> CostReport:
+    """Returns what delegations cost, with the use of caps and the forecasts: of an owner, or all."""
+    costs = await cost_report(redis, by, since, owner)
+    of_all = await _caps_of_settings(redis, spend) if owner is None else []
+    caps = await uses(redis, [*of_all, *await owner_caps(redis, owner)])
+    return costs.model_copy(update={"caps": caps, "forecasts": await forecasts(redis, owner)})
+
+
+async def _caps_of_settings(redis: Any, spend: SpendSettings) -> list[Cap]:
+    """Returns the caps of the fleet and those of the labels that have counted for one within its widest window."""
+    found = [*caps_of(spend, {})]
+    if not spend.per_label:
+        return found
+    async with redis.pipeline(transaction=False) as pipeline:
+        for day in dates(now(), max(WINDOWS.values())):
+            pipeline.hkeys(spend_key(day))
+        counted = {counter for keys in await pipeline.execute() for counter in keys}
+    for name in spend.per_label:
+        values = sorted(each.removeprefix(f"{name}:") for each in counted if each.startswith(f"{name}:"))
+        labels = [{name: value} for value in values[:MOST_VALUES]]
+        if ":" in name:
+            key, _, value = name.partition(":")
+            labels.append({key: value})
+        found += [cap for each in labels for cap in caps_of(spend, each)]
+    return [*dict.fromkeys(found)]
+
+
+async def forecasts(redis: Any, owner: str | None = None) -> list[Forecast]:
+    """Returns those of the delegations that run now and have a price, of an owner or all, the dearest one first."""
+    ids = await redis.zrange(LEASES, 0, -1)
+    records = await fields_of_records(redis, ids, "path", "progress", "limits", OWNER)
+    spent, roots = Counter[str](), dict[str, tuple[Progress, Limits]]()
+    for id, (path, progress, limits, of) in zip(ids, records, strict=True):
+        if progress is None or owner not in (None, of or ""):
+            continue
+        made, (root, *_) = Progress.model_validate_json(progress), (path or id).split()
+        spent[root] += made.cost_usd or 0  # pyright: ignore[reportArgumentType]
+        if root == id:
+            roots[id] = made, Limits.model_validate_json(limits)
+    found = [_forecast(id, spent[id], *roots[id]) for id in roots if spent[id] and roots[id][0].turn]
+    return sorted(found, key=lambda each: -each.forecast_usd)[:MOST_FORECASTS]
+
+
+def _forecast(id: str, spent: float, made: Progress, limits: Limits) -> Forecast:
+    whole = spent + spent / made.turn * max(0, limits.max_turns - made.turn)
+    return Forecast(
+        delegation_id=id,
+        turn=made.turn,
+        max_turns=limits.max_turns,
+        spent_usd=spent,
+        forecast_usd=whole if limits.max_cost_usd is None else max(spent, min(whole, limits.max_cost_usd)),
+        max_cost_usd=limits.max_cost_usd,
+    )
 
 
 async def uses(redis: Any, caps: Sequence[Cap]) -> list[CapUse]:
@@ -69,7 +117,7 @@ async def owner_caps(redis: Any, owner: str | None = None) -> list[Cap]:
 
 async def check_caps(redis: Any, spend: SpendSettings, requests: Sequence[DelegationRequest], owner: str = "") -> None:
     """Raises ``SpendCapReached`` for a new delegation whose cap is reached; one that was accepted before may be asked
-    for again. ``owner`` is whose delegations and idempotency keys they are.
+    for again, and one that waits at a cap waits. ``owner`` is whose delegations and idempotency keys they are.
     """
     own = await owner_caps(redis, owner) if owner else []
     wanted = [[*caps_of(spend, request.labels), *own] for request in requests]
@@ -77,10 +125,10 @@ async def check_caps(redis: Any, spend: SpendSettings, requests: Sequence[Delega
     reached = {cap: use for cap, use in zip(caps, await uses(redis, caps), strict=True) if use.spent_usd >= cap.usd}
     for request, each in zip(requests, wanted, strict=True):
         for cap in each:
-            if cap not in reached:
+            if cap not in reached or (request.on_cap == "wait" and cap.days and cap.usd):
                 continue
-            key = kept_under(owner, request.idempotency_key)
-            if key is None or not await redis.exists(key):
+            key = request.idempotency_key
+            if key is None or not await redis.exists(kept_for(key, owner)):
                 raise SpendCapReached(_refusal(cap, reached[cap]))
 
 

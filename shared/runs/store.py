@@ -27,7 +27,7 @@ from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
 from ..wire import now
 from .cost import fields_of_records
-from .disk import forget
+from .disk import RECORD_PARTS, forget
 from .keys import (
     CANCEL,
     EVENTS,
@@ -35,11 +35,11 @@ from .keys import (
     LEASES,
     METRICS,
     PRESENCE,
-    RECORD_PARTS,
     children_key,
     events_key,
-    kept_under,
+    idempotency_key,
     keys_of,
+    owned_idempotency_key,
     record_key,
 )
 from .messages import messages_of
@@ -148,7 +148,7 @@ class RunStore:
         sent, keys = asked or [each[1] for each in new], [INDEX, LEASES]
         for id, request, _ in new:
             # The index stands for none: a user that is kept to our keys may not name an empty one.
-            key = kept_under(owner, request.idempotency_key) or INDEX
+            key = INDEX if request.idempotency_key is None else kept_for(request.idempotency_key, owner)
             siblings = children_key(request.parent_id) if request.parent_id else INDEX
             keys += [record_key(id), events_key(id), key, siblings]
         seconds = {"claim_ms": int(claim_seconds * 1000), "idempotency_seconds": key_seconds}
@@ -302,6 +302,14 @@ class RunStore:
         """Fences off lapsed runs and returns the delegations that need a new ticket; see ``reap.lua``."""
         arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS, **COUNTING}
         return [Reaped(**json.loads(found)) for found in await REAP.run(self.redis, [LEASES], arguments)]
+
+
+def kept_for(key: str, owner: str) -> str:
+    """Returns the key in Redis that has the delegation of an idempotency key.
+
+    ``owner`` is the caller's token of the tokens file; "" is for all other callers, and for runs.
+    """
+    return owned_idempotency_key(owner, key) if owner else idempotency_key(key)
 
 
 _LONGEST_CALL_ID = 180

@@ -12,7 +12,8 @@ from ..errors import Conflict
 from ..metrics import WEBHOOK_TRIES
 from ..webhooks import Webhook
 from ..wire import now
-from .keys import METRICS, RECORD_PARTS, WEBHOOKS, record_key, webhooks_key
+from .disk import RECORD_PARTS
+from .keys import METRICS, WEBHOOKS, record_key, webhooks_key
 from .notification import Notification
 from .record import not_found, published
 

@@ -38,6 +38,7 @@ NUMBERS = (
     "turn_cpu",
     "sharing",
     "durability",
+    "money",
     "cancelling",
     "recovery",
     "repositories",

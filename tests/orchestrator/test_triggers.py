@@ -24,8 +24,8 @@ from deputize.orchestrator.delegations import Delegations, open_service
 from deputize.orchestrator.triggers import MAX_KEY, Delivery
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import kept_for
 from deputize.shared.runs.messages import messages_of
+from deputize.shared.runs.store import kept_for
 from deputize.shared.settings import Settings
 from deputize.shared.settings.triggers import TriggerSettings
 from tests.fake_model import Turn, text

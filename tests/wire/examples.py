@@ -39,7 +39,7 @@ from deputize.shared.permission import EditDetails, PermissionOutcome, Permissio
 from deputize.shared.proof.file import Proof
 from deputize.shared.request import DelegationRequest, Deliver, DirectoryWorkspace, Limits
 from deputize.shared.runs.capacity import EndpointCapacity
-from deputize.shared.runs.cost import Cost, CostReport
+from deputize.shared.runs.cost import CapUse, Cost, CostReport, Forecast
 from deputize.shared.runs.disk import DiskUsage, Pruned
 from deputize.shared.runs.notification import Notification
 from deputize.shared.status_counts import StatusCounts
@@ -168,6 +168,8 @@ NOTIFICATION = Notification(
 )
 FILE = WorkspaceFile(path="pricing.py", kind="file", size=61, executable=False, modified_at=END)
 TOTAL = Cost(key=None, delegations=1, usage=USAGE)
+CAP = CapUse(name="spend.weekly_usd", days=7, usd=50, spent_usd=12.5, reserved_usd=0.25, left_usd=37.25)
+FORECAST = Forecast(delegation_id=ID, turn=3, max_turns=12, spent_usd=0.06, forecast_usd=0.24, max_cost_usd=0.25)
 ENTRY = AuditEntry(
     id="1795253400000-0",
     at=AT,
@@ -267,7 +269,15 @@ EXAMPLES: dict[str, Any] = {
         "202": Triggered(outcome="started", delegation_id=ID),
         "200": Triggered(outcome="started", delegation_id=ID, replayed=True),
     },
-    "get_cost": {"200": CostReport(by="day", items=[TOTAL.model_copy(update={"key": "2026-11-21"})], total=TOTAL)},
+    "get_cost": {
+        "200": CostReport(
+            by="day",
+            items=[TOTAL.model_copy(update={"key": "2026-11-21"})],
+            total=TOTAL,
+            caps=[CAP],
+            forecasts=[FORECAST],
+        )
+    },
     "list_audit_entries": {"200": AuditPage(items=[ENTRY])},
     "list_tools": {"200": [TOOL]},
     "list_workers": {"200": [WORKER]},

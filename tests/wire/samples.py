@@ -59,6 +59,7 @@ REQUEST = DelegationRequest.model_validate(
         "maxVerifyRounds": 1,
         "verifyTimeoutSeconds": 900,
         "verifyEarly": False,
+        "onCap": "wait",
         "after": [{"id": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t3", "require": "verified"}],
         "labels": {"team": "shop"},
         "priority": 7,

@@ -18,6 +18,7 @@ from redis.exceptions import ResponseError
 
 from deputize.orchestrator.owner_caps import publish
 from deputize.shared.delegation import Usage
+from deputize.shared.events import ResumedWaiting, Waiting
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.caps import Cap, caps_of_owner
 from deputize.shared.runs.cost import cost_report
@@ -44,6 +45,7 @@ from deputize.worker.spending import ReservedMoney
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, PromptCache, Turn, text
 from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.runs.held import wrap_up
 from tests.waiting import until
 from tests.worker.claimed import claimed, context_of
 
@@ -62,6 +64,12 @@ async def capped(redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
 def endless(folder: Path, first: int = 0) -> str:
     turns = [{"blocks": [call("glob", pattern=str(first + n))], "usage": USAGE} for n in range(29)]
     return script(folder, *turns, price=PRICE)
+
+
+def dear(folder: Path) -> str:
+    """Two calls that take most of a cap, and the rest of the work."""
+    turns = [{"blocks": [call("glob", pattern="a")], "usage": {"input": 10_000, "output": 100}} for _ in range(2)]
+    return script(folder, *turns, {"blocks": [say("done")], "usage": USAGE}, price=PRICE)
 
 
 async def spent(bench: Bench, counter: str = "*") -> float:
@@ -130,22 +138,19 @@ async def test_a_call_that_was_cut_off_counts_with_all_that_was_reserved(
     assert await spent(capped) == pytest.approx(left["money"] / 1e9)
 
 
-@pytest.mark.parametrize("labels", [{}, {"team": "other"}, {"owner": "bob"}])
-async def test_the_caps_of_an_owner_hold_whatever_labels_a_request_names(
-    redis_url: str, tmp_path: Path, labels: dict[str, str]
-) -> None:
-    windows = SpendWindows(weekly_usd=CAP)
+async def test_the_caps_of_an_owner_hold_whatever_labels_a_request_names(redis_url: str, tmp_path: Path) -> None:
+    windows, labels = SpendWindows(weekly_usd=CAP), {"owner": "bob", "team": "other"}
     async with open_bench(redis_url, tmp_path / "home") as bench:
         await publish(bench.store.redis, {"ann": caps_of_owner(windows, "ann")})
-        id = await bench.accept(DelegationRequest(task="t", model=endless(tmp_path), labels=labels), owner="ann")
+        id = await bench.accept(DelegationRequest(task="t", model=dear(tmp_path), labels=labels), owner="ann")
         await carry_out(bench.services, id)
         result = await bench.result(id)
         assert result.termination_reason == "budget"
         assert "weekly_usd of the owner ann (US dollars in 7 days) 0.05 reached" in result.summary
         assert 0.03 < (result.usage.cost_usd or 0) <= CAP
-        free = await bench.accept(DelegationRequest(task="t", model=endless(tmp_path)), owner="bob")
+        free = await bench.accept(DelegationRequest(task="t", model=dear(tmp_path)), owner="bob")
         await carry_out(bench.services, free)
-        assert (await bench.result(free)).termination_reason != "budget"
+        assert (await bench.result(free)).success
         unpriced = await bench.accept(DelegationRequest(task="t", model="house-model"), owner="ann")
         await carry_out(bench.services, unpriced)
         assert (await bench.result(unpriced)).termination_reason == "refused"
@@ -168,6 +173,78 @@ async def test_a_cap_that_is_lowered_holds_from_the_next_call_of_a_running_deleg
         await carry_out(bench.services, id)
         result = await bench.result(id)
         assert (result.termination_reason, result.usage.input_tokens) == ("budget", 2 * USAGE["input"])
+
+
+class LooksOften(Part):
+    """Looks soon again whether a cap has room."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        attempt.spending.look_seconds = 0.02
+
+
+@pytest.fixture
+async def waiting(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[Bench, str]]:
+    """A delegation that is to wait at the cap of its owner, and is not begun."""
+    async with open_bench(redis_url, tmp_path / "home", parts=[LooksOften]) as bench:
+        await publish(bench.store.redis, {"ann": caps_of_owner(SpendWindows(daily_usd=CAP), "ann")})
+        request = DelegationRequest(task="t", model=dear(tmp_path), on_cap="wait")
+        yield bench, await bench.accept(request, owner="ann")
+
+
+async def waits(bench: Bench, id: str) -> bool:
+    return await bench.store.redis.hmget(record_key(id), ["status", "why"]) == ["waiting", "budget"]
+
+
+async def move_on(bench: Bench) -> None:
+    """Makes today yesterday."""
+    today, yesterday = (spend_key(f"{now() - timedelta(days=ago):%Y-%m-%d}") for ago in (0, 1))
+    await bench.store.redis.rename(today, yesterday)
+
+
+async def test_at_a_cap_a_run_waits_until_its_window_moves_on(waiting: tuple[Bench, str]) -> None:
+    bench, id = waiting
+    running = asyncio.create_task(carry_out(bench.services, id))
+    await until(lambda: waits(bench, id))
+    assert 0.03 < await spent(bench, "@ann") <= CAP
+    assert await reserved(bench) == []
+    await move_on(bench)
+    await until(lambda: running.done() or waits(bench, id))
+    await running
+    result = await bench.result(id)
+    assert (result.success, result.turn_count) == (True, 3)
+    assert [event.why for event in await bench.seen(id, Waiting)] == ["budget"]
+    assert len(await bench.seen(id, ResumedWaiting)) == 1
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "wrapped_up"])
+async def test_a_run_that_waits_at_a_cap_can_be_ended(waiting: tuple[Bench, str], reason: str) -> None:
+    bench, id = waiting
+    running = asyncio.create_task(carry_out(bench.services, id))
+    await until(lambda: waits(bench, id))
+    await (bench.store.cancel(id) if reason == "cancelled" else wrap_up(bench, id))
+    await running
+    assert (await bench.result(id)).termination_reason == reason
+    assert await reserved(bench) == []
+
+
+async def test_a_worker_that_takes_over_waits_at_the_cap_as_well(waiting: tuple[Bench, str]) -> None:
+    bench, id = waiting
+    await bench.interrupt(id, lambda: waits(bench, id))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    await until(lambda: waits(bench, id))
+    await move_on(bench)
+    await running
+    result = await bench.result(id)
+    assert (result.success, result.attempts) == (True, 2)
+
+
+@pytest.mark.parametrize("windows", [{"daily_usd": 0}, {"total_usd": CAP}, {"daily_usd": 1e-6}])
+async def test_at_a_cap_that_never_has_room_nothing_waits(
+    redis_url: str, tmp_path: Path, windows: dict[str, float]
+) -> None:
+    async with open_bench(redis_url, tmp_path / "home", spend=windows) as bench:
+        result = await bench.run(model=endless(tmp_path), on_cap="wait")
+        assert result.termination_reason == "budget"
 
 
 async def test_a_retried_request_reserves_again_for_its_next_try() -> None:

@@ -45,6 +45,10 @@ class LimitReached(DeputizeError):
         """What it can be made of again, as JSON."""
 
 
+class CapReached(LimitReached):
+    """A cap on money whose window moves on: the run waits for that."""
+
+
 @dataclass(slots=True)
 class Meter:
     """Counts what a run has used over all its attempts, and checks it against the limits."""

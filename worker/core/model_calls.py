@@ -20,7 +20,7 @@ from ..models.caching import Retention, shared_prefixes
 from ..models.endings import Ending, ending_of
 from ..tools.context import SUBMIT
 from .conversation import Conversation, user_message
-from .limits import LimitReached
+from .limits import CapReached, LimitReached
 from .prompt import (
     ASK_FOR_CALL,
     ASK_FOR_OUTPUT,
@@ -158,7 +158,11 @@ class ModelCalls:
 
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
         with self.run.waits.noted("the model's endpoint"):
-            return await self._counted(prompt, turn, counted=counted, stream=stream)
+            while True:
+                try:
+                    return await self._counted(prompt, turn, counted=counted, stream=stream)
+                except CapReached:  # only out here, where no other run waits for this call
+                    await self.spending.room()
 
     async def _counted(self, prompt: Prompt, turn: int, *, counted: bool, stream: bool) -> Reply:
         """Returns one reply with its price; ``prompt.max_output_tokens`` is lowered to what the budget allows.

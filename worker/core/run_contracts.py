@@ -176,6 +176,10 @@ class Spending(Protocol):
     def reserved(self, prompt_tokens: int, wanted: int) -> AbstractAsyncContextManager[int]:
         """Enters with how many output tokens the call in the block may have; then books what it cost.
 
-        Raises ``LimitReached(BUDGET)`` and ``Fenced``.
+        Raises ``LimitReached(BUDGET)``, ``CapReached`` and ``Fenced``.
         """
+        ...
+
+    async def room(self) -> None:
+        """Waits until the cap that was reached has room again."""
         ...

@@ -50,6 +50,7 @@ class Inheritance:
             "economy": self.is_economy(request),
             "deadline": mine.deadline,
             "priority": mine.priority,
+            "on_cap": mine.on_cap,
             "labels": mine.labels | request.labels,
             "parent_id": self.claim.id,
             "idempotency_key": key,

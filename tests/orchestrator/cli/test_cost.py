@@ -10,6 +10,7 @@ from deputize.shared.delegation import Usage
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.cli.following import called
 from tests.orchestrator.fake_service import FakeService
+from tests.wire.examples import CAP, FORECAST
 
 
 async def spent(
@@ -91,3 +92,19 @@ async def test_a_group_or_a_time_that_is_none_is_a_mistake(url: str) -> None:
     done = await called(url, "cost", "--since", "yesterday")
     assert done.exit_code == 2
     assert "'yesterday' is neither like 7d or 24h nor a date" in done.stderr
+
+
+async def test_the_caps_and_the_forecasts_follow(url: str, service: FakeService) -> None:
+    service.cap_uses, service.forecasts = [CAP], [FORECAST]
+    done = await called(url, "cost")
+    _, total, _, *rows = [line.split("  ") for line in done.stdout.splitlines()]
+    assert total[0] == "total"
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert cells == [
+        ["cap", "US dollars", "spent", "reserved", "left"],
+        ["spend.weekly_usd", "$50.0000", "$12.5000", "$0.2500", "$37.2500"],
+        [],
+        ["running", "turn", "spent", "forecast", "limit"],
+        [FORECAST.delegation_id, "3 of 12", "$0.0600", "$0.2400", "$0.2500"],
+    ]
+    assert "uses all of its turns" in done.stderr
