@@ -16,8 +16,13 @@ import pytest
 
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.operations import OPERATIONS
+from deputize.orchestrator.owner_caps import publish
 from deputize.shared.errors import NotFound
 from deputize.shared.request import ApprovalMode, DelegationRequest
+from deputize.shared.runs.caps import caps_of_owner
+from deputize.shared.runs.keys import spend_key
+from deputize.shared.settings import SpendWindows
+from deputize.shared.wire import now
 from deputize.worker.task import carry_out
 from tests.fake_model import Turn, text
 from tests.orchestrator.access_tokens import MAIN, bearer, entry, secret_of, serving, write
@@ -247,3 +252,31 @@ async def test_a_permission_of_another_owner_can_be_neither_read_nor_answered(st
     done = await stage.http.post(f"/v1/permissions/{listed['permissionId']}", json=given, headers=FRIEND)
     assert done.status_code == 204
     await running
+
+
+async def test_no_label_and_no_other_way_to_begin_work_passes_the_cap_of_an_owner(stage: Stage) -> None:
+    redis, id = stage.whole.service.store.redis, stage.ended
+    await publish(redis, {"ann": caps_of_owner(SpendWindows(weekly_usd=5), "ann")})
+    today = spend_key(f"{now():%Y-%m-%d}")
+    await redis.hset(today, "@ann", 5 * 10**9)
+    await redis.expire(today, 60)
+    tries = [
+        *(
+            ("", {"task": "t", **fields})
+            for fields in ({}, {"labels": {"owner": "bob", "team": "bob"}}, {"sessionId": "s"})
+        ),
+        *(("", {"task": "t", **fields}) for fields in ({"continues": id}, {"parentId": id}, {"idempotencyKey": "new"})),
+        (":batch", {"requests": [{"task": "t"}]}),
+        (f"/{id}/continue", {"text": "t"}),
+        (f"/{id}/retry", {}),
+    ]
+    for path, body in tries:
+        for by in (ANN, FRIEND):
+            answer = await stage.http.post(f"/v1/delegations{path}", json=body, headers=by)
+            assert (answer.status_code, answer.json()["type"]) == (429, "urn:deputize:spend-cap-reached"), (path, body)
+    # Who may act for all owners continues it on the account of its owner, and begins work on its own.
+    answer = await stage.http.post(f"/v1/delegations/{id}/continue", json={"text": "t"}, headers=ROOT)
+    assert answer.status_code == 429
+    for by in (BOB, ROOT, MAIN_TOKEN):
+        assert (await stage.made(by)).status_code == 202
+    assert (await stage.made(ANN, onCap="wait")).status_code == 202
