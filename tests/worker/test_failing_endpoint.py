@@ -15,7 +15,7 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import ModelUnavailable
 from deputize.shared.events import ResumedWaiting
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.keys import record_key
+from deputize.shared.runs.keys import RESERVED_MONEY, record_key
 from deputize.shared.settings import Settings
 from deputize.worker.core.limits import Meter
 from deputize.worker.fleet.admission.outage import LONGEST_SECONDS
@@ -46,6 +46,18 @@ async def test_replies_that_are_cut_again_and_again_stay_within_the_token_budget
     result = await ran(redis_url, tmp_path / "home", turn, "300", max_tokens=14_000)
     assert result.termination_reason == "budget"
     assert 0 < result.usage.total <= 14_000
+
+
+async def test_replies_that_are_cut_again_and_again_stay_within_a_cap_on_money(redis_url: str, tmp_path: Path) -> None:
+    """Each try reserves anew: what the tries before have cost is spent."""
+    async with FakeModel() as model:
+        model.script("", [Turn([text("words " * 50)], usage={"input_tokens": 4000}, faults=[cut()] * 100)])
+        more: dict[str, Any] = {"spend": {"daily_usd": 0.05}, "model_retry_seconds": 300}
+        async with bench_at(model, redis_url, tmp_path / "home", **more) as bench:
+            result = await bench.run()
+            assert (result.termination_reason, result.turn_count) == ("budget", 1)
+            assert 0.02 < (result.usage.cost_usd or 0) <= 0.05
+            assert await bench.store.redis.hvals(RESERVED_MONEY) == []
 
 
 async def test_a_run_waits_for_its_endpoint_no_longer_than_its_own_time(redis_url: str, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ async def test_a_token_that_is_added_to_the_file_of_a_service_is_accepted_at_onc
         assert str(file) in done.err
         tokens[name] = done.out.strip()
 
-    await new("reader", "--scope", "read", "--expires", "90d", "--owner", "ci")
+    await new("reader", "--scope", "read", "--expires", "90d", "--owner", "ci", "--spend", "weekly_usd=20.5")
     async with served(service, settings(tokens_file=file, no_token=False)) as url:
         await new("boss", "--scope", "admin", "--scope", "submit")
         listed, submitted, shown = [
@@ -189,7 +189,8 @@ async def test_a_token_that_is_added_to_the_file_of_a_service_is_accepted_at_onc
     assert head.split() == ["at", "token", "client", "request", "status", "delegations"]
     assert row.split()[2:] == ["reader", "127.0.0.1", "POST", "/v1/delegations", "403"]
     assert file.read_text().count("expires = 20") == 1
-    assert [each.get("owner") for each in tomllib.loads(file.read_text())["token"]] == ["ci", None]
+    entries = tomllib.loads(file.read_text())["token"]
+    assert [(each.get("owner"), each.get("spend")) for each in entries] == [("ci", {"weekly_usd": 20.5}), (None, None)]
     assert [name for name, token in tokens.items() if token in file.read_text()] == []
 
 
@@ -215,6 +216,10 @@ async def test_an_audit_log_of_several_pages_has_a_cursor(tmp_path: Path) -> Non
         (["a b", "--scope", "read"], 2, "NAME"),
         (["ci", "--scope", "read", "--owner", "a b"], 2, "--owner"),
         (["ci", "--scope", "read", "--owner", "default"], 2, "DEPUTIZE_TOKEN"),
+        (["ci", "--scope", "read", "--spend", "weekly_usd"], 2, "WINDOW=USD"),
+        (["ci", "--scope", "read", "--spend", "hourly_usd=1"], 2, "--spend"),
+        (["ci", "--scope", "read", "--spend", "daily_usd=-1"], 2, "--spend"),
+        (["ci", "--scope", "read", "--spend", "daily_usd=inf"], 2, "--spend"),
         (["old", "--scope", "read", "--file", "<file>"], 3, "that of the token 'old', too"),
         (["ci", "--scope", "read", "--file", "<open>"], 3, "chmod 600"),
     ],
