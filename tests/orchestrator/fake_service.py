@@ -34,7 +34,7 @@ from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessag
 from deputize.shared.proof.file import Proof
 from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
 from deputize.shared.runs.capacity import EndpointCapacity
-from deputize.shared.runs.cost import Bill, CapUse, CostReport, Forecast, added_up, bill_of
+from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.messages import received
 from deputize.shared.runs.record import not_found
@@ -68,11 +68,9 @@ class FakeService(FakePermissions, FakeWebhooks):
         """What excludes each other in every merge."""
         self._followers = [0]  # of all callers
         """How many followers are open now."""
-        self.waiting = 0
+        self.waiting, self.money = 0, dict[str, Any]()
         self.fleet: list[WorkerCard] = []
         self.endpoints: list[EndpointCapacity] = []
-        self.cap_uses: list[CapUse] = []
-        self.forecasts: list[Forecast] = []
         self.announced: list[ToolCard] = [READ_FILE]
         """The tools of the fleet, once there is one."""
         self._owner, self._is_confined = "", False
@@ -386,8 +384,7 @@ class FakeService(FakePermissions, FakeWebhooks):
                 asked, usage = run.request, run.result.usage if run.result else Usage()
                 day = f"{run.created_at:%Y-%m-%d}"
                 bills.append(bill_of(id, day, asked.model, asked.session_id, asked.labels, usage))
-        more = {"caps": self.cap_uses, "forecasts": self.forecasts}
-        return added_up(bills, by, since).model_copy(update=more)
+        return added_up(bills, by, since).model_copy(update=self.money)
 
     async def workers(self) -> list[WorkerCard]:
         self.check()

@@ -95,7 +95,7 @@ async def test_a_group_or_a_time_that_is_none_is_a_mistake(url: str) -> None:
 
 
 async def test_the_caps_and_the_forecasts_follow(url: str, service: FakeService) -> None:
-    service.cap_uses, service.forecasts = [CAP], [FORECAST]
+    service.money = {"caps": [CAP], "forecasts": [FORECAST]}
     done = await called(url, "cost")
     _, total, _, *rows = [line.split("  ") for line in done.stdout.splitlines()]
     assert total[0] == "total"
