@@ -16,6 +16,7 @@ from deputize.shared.errors import Conflict
 from deputize.shared.events import CheckCompleted, RunStarted
 from deputize.shared.facts import TournamentFacts
 from deputize.shared.proof.keys import make_key
+from deputize.shared.runs.disk import prune
 from deputize.worker.task import carry_out
 from tests.network.git_server import git
 from tests.runs.bench import Bench, call, say, script
@@ -217,3 +218,31 @@ async def test_the_proof_of_the_result_names_the_attempt(busy: Bench, project: P
     assert envelope
     statement = b64decode(json.loads(envelope)["payload"]).decode()
     assert (facts(result).winner or "none") in statement
+
+
+async def test_without_room_in_the_budget_no_attempt_is_made(bench: Bench, project: Path) -> None:
+    result = await held(bench, project, attempt(project, RIGHT), attempt(project, RIGHT), limits={"max_tokens": 100})
+    assert (result.termination_reason, result.success, bench.sent) == ("budget", False, [])
+    assert result.errors == ["maxTokens 100 reached"]
+    assert (facts(result).attempts, facts(result).taken) == ([], None)
+
+
+async def test_changes_that_no_patch_holds_are_not_taken(busy: Bench, project: Path) -> None:
+    work = call("bash", command="sed -i s/-/+/ sum.py; head -c 30000000 /dev/zero > large")
+    result = await held(busy, project, script(project.parent, [work], [say("done")]))
+    assert (result.termination_reason, result.success, facts(result).winner) == ("refused", False, None)
+    assert "its patch is not complete: large" in result.errors[-1]
+    assert [each.verdict for each in facts(result).attempts] == ["verified"]
+
+
+async def test_an_attempt_whose_record_was_removed_is_not_made_again(bench: Bench, project: Path) -> None:
+    asked = {"count": 1}
+    id, running = await begin(bench, workspace=str(project), verify=[CHECK], tools=None, attempts=asked)
+    await until(lambda: bench.sent, 20)
+    running.cancel()
+    await asyncio.wait({running})
+    await bench.store.cancel(bench.sent.pop().id)
+    assert (await prune(bench.store.redis, 0)).removed == 1
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.termination_reason, result.errors, bench.sent) == ("error", ["no attempt was made"], [])
