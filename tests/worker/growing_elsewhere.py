@@ -100,7 +100,9 @@ _HANDED_ON: Mapping[str, str] = {
         "Ledger.__init__ Ledger.check Ledger.waiting Ledger.start Ledger.finish Ledger.finished Ledger.left "
         "Ledger.resolve"
     ),
-    "worker/core/limits.py": "LimitReached.__init__ Meter.set_price Meter.check_wait Meter.lend Meter.book Meter.restored",
+    "worker/core/limits.py": (
+        "LimitReached.__init__ Meter.set_price Meter.check_wait Meter.lend Meter.book Meter.restored"
+    ),
     "worker/core/loop.py": "Loop.close_calls",
     "worker/core/model_calls.py": "compact reply_from_log",
     "worker/core/prompt.py": "system_prompt",
