@@ -28,6 +28,7 @@ from .openapi import complete_document
 from .protocol import SAFE_HEADERS, check_head
 from .routes import ROUTERS
 from .routes.triggers import MOST_DELIVERIES, MOST_OF_ADDRESS
+from .scheduler import scheduling
 from .scopes import MCP_PATH
 from .sockets import check_binding
 from .sse import StreamSlots
@@ -50,7 +51,8 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        async with open_service() as app.state.service, mcp.lifespan():
+        async with open_service() as service, mcp.lifespan(), scheduling(service, settings):
+            app.state.service = service
             app.state.audit = AuditRecorder(app.state.service.record)
             try:
                 yield

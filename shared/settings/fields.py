@@ -32,7 +32,8 @@ from ..request_options import Effort
 from ..webhooks import Webhook, parsed_secret, wrong_url
 from .models import ModelPrice, ModelSettings, check_name
 from .sandbox import SandboxSettings, sandbox_table
-from .triggers import TriggerSettings, check_names
+from .schedules import ScheduleSettings
+from .triggers import TableName, TriggerSettings
 from .variables import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
@@ -395,8 +396,10 @@ class SettingsFields(_Table):
     """The sandbox of commands; a plain value is its ``enabled``."""
     agents: Annotated[dict[str, AgentSettings], TABLE] = {}
     """Named agents; the service and all workers need the same ones. A variable holds JSON, as that of ``prices``."""
-    triggers: Annotated[dict[str, TriggerSettings], TABLE] = {}
+    triggers: Annotated[dict[TableName, TriggerSettings], TABLE] = {}
     """What begins work by `POST /v1/triggers/NAME`; a table ``triggers.NAME`` each. A variable holds JSON."""
+    schedules: Annotated[dict[TableName, ScheduleSettings], TABLE] = {}
+    """What the service begins at certain times; a table ``schedules.NAME`` each. A variable holds JSON."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
     log_format: Format = "auto"
     """``auto``: lines for people on a terminal, else JSON. ``json`` and ``text``: that everywhere."""
@@ -435,12 +438,6 @@ class SettingsFields(_Table):
         for name in models:
             check_name(name)
         return models
-
-    @field_validator("triggers")
-    @classmethod
-    def _with_names_of_paths(cls, tables: dict[str, TriggerSettings]) -> dict[str, TriggerSettings]:
-        check_names(tables, "trigger")
-        return tables
 
     @field_validator("caps", mode="before")
     @classmethod

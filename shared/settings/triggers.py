@@ -47,7 +47,7 @@ def _request(fields: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)) from None
     given = made.model_fields_set if "task" in fields else made.model_fields_set - {"task"}
     if foreign := sorted(given & _DECIDED):
-        raise ValueError(f"{foreign[0]} is not a field of this table: the trigger decides it")
+        raise ValueError(f"{foreign[0]} is not a field of this table: it follows from the table")
     return fields
 
 
@@ -59,6 +59,14 @@ def _texts(value: Any) -> list[str]:
     return [str(each).lower() if isinstance(each, bool) else str(each) for each in listed]
 
 
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise ValueError(f"{text[:100]!r} cannot be the name of a table: letters, digits, and . _ - between them")
+    return text
+
+
+TableName = Annotated[str, AfterValidator(_name)]
+"""A name that can be a part of a path."""
 Pointer = Annotated[str, AfterValidator(_pointer)]
 RequestTable = Annotated[dict[str, Any], AfterValidator(_request)]
 """Fields of a request that are the operator's."""
@@ -131,13 +139,6 @@ class TriggerSettings(BaseModel):
 def key_of(line: bytes) -> bytes:
     """Returns the key of a line ``whsec_…``. Raises ValueError."""
     return parsed_secret(line.decode("latin-1"))[1]
-
-
-def check_names(tables: Mapping[str, Any], what: str) -> None:
-    """Raises ValueError for a name that cannot be a part of a path."""
-    for name in tables:
-        if not NAME.fullmatch(name):
-            raise ValueError(f"{name[:100]!r} cannot be the name of a {what}: letters, digits, and . _ - between them")
 
 
 def secret_files(tables: Mapping[str, TriggerSettings]) -> Iterator[Path]:

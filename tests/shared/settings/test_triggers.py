@@ -54,7 +54,7 @@ def test_a_table_has_all_that_a_trigger_is(tmp_path: Path) -> None:
         ('task = ""', "task"),
         ('kind = "continue"', "key is missing"),
         ('kind = "continue"\nkey = "{/a}"', "request has no effect"),
-        ("request = {task = 'x'}", "task is not a field of this table: the trigger decides it"),
+        ("request = {task = 'x'}", "task is not a field of this table: it follows from the table"),
         ("request = {idempotencyKey = 'x'}", "idempotency_key is not a field of this table"),
         ("request = {parentId = 'x'}", "parent_id is not a field of this table"),
         ("request = {maxTurn = 5}", "maxTurn"),
@@ -73,7 +73,7 @@ def test_a_wrong_table_is_refused_with_its_name(tmp_path: Path, line: str, wrong
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "", ".x", "x" * 65, "\u00e9"])
 def test_a_name_is_one_part_of_a_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Misconfigured, match="cannot be the name of a trigger"):
+    with pytest.raises(Misconfigured, match="cannot be the name of a table"):
         loaded(tmp_path, WHOLE.replace("triggers.fix-issues", f'triggers."{name}"'))
 
 
