@@ -25,6 +25,7 @@ TAGS = {
     "permissions": "Calls that wait for a person.",
     "webhooks": "Notifications, and whether they have arrived.",
     "triggers": "Signed deliveries of other services, which begin work.",
+    "schedules": "What the service begins by itself, and when.",
     "cost": "What delegations cost.",
     "audit": "Changes by callers, and refusals.",
     "fleet": "Workers and their tools.",

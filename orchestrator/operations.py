@@ -24,6 +24,7 @@ from ..shared.proof.file import Proof
 from ..shared.request import DelegationRequest, Deliver, Limits
 from ..shared.runs.capacity import EndpointCapacity
 from ..shared.runs.cost import CostReport
+from ..shared.schedule import Schedule
 from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import Webhook
 from ..shared.wire import Wire
@@ -221,6 +222,26 @@ class Operations:
     @Operation("GET /v1/audit", _ADMIN, "list_audit_entries", 200, (422,), "audit")
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
         """Returns a page of the audit log, newest first; ``cursor`` is that of the previous page."""
+        ...
+
+    @Operation("GET /v1/schedules", _READ, "list_schedules", tag="schedules")
+    async def schedules(self) -> list[Schedule]:
+        """Returns the schedules of the service's settings, with their next and last times."""
+        ...
+
+    @Operation("POST /v1/schedules/{name}/run", _SUBMIT, "run_schedule", 202, (404, 422, 429), "schedules")
+    async def run_schedule(self, name: str) -> Delegation:
+        """Begins the task of a schedule now, also where it is paused; its times stay as they are."""
+        ...
+
+    @Operation("POST /v1/schedules/{name}/pause", _SUBMIT, "pause_schedule", 200, (404,), "schedules")
+    async def pause_schedule(self, name: str) -> Schedule:
+        """Lets a schedule begin nothing until it is resumed."""
+        ...
+
+    @Operation("POST /v1/schedules/{name}/resume", _SUBMIT, "resume_schedule", 200, (404,), "schedules")
+    async def resume_schedule(self, name: str) -> Schedule:
+        """Lets a paused schedule go on with its next time from now; those that passed begin nothing."""
         ...
 
     @Operation("GET /v1/tools", _READ, "list_tools", tag="fleet")

@@ -18,15 +18,14 @@ from ..shared.connection import shielded
 from ..shared.delegation import Delegation, Status
 from ..shared.errors import KeyReused, NotFound, Refused, SpendCapReached, Unavailable
 from ..shared.log import log
-from ..shared.request import DelegationRequest
-from ..shared.runs.keys import kept_for
 from ..shared.runs.schedule_state import ScheduleState, change, states_of
+from ..shared.runs.store import kept_for
 from ..shared.settings import Settings
 from ..shared.settings.schedules import ScheduleSettings
-from .delegations import Delegations, redis_guard
+from .delegations import Delegations
+from .guards import redis_guard
+from .schedules import request_of
 
-SCHEDULE = "schedule"
-"""The label of what a schedule begins: its name."""
 LATE_SECONDS = 10
 """How late a time may be to begin its own delegation. Of all that are later only one does: no service was there."""
 LOOK_SECONDS = 1.0
@@ -45,13 +44,6 @@ async def scheduling(service: Delegations, settings: Settings) -> AsyncGenerator
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-def request_of(name: str, table: ScheduleSettings, key: str | None = None) -> DelegationRequest:
-    """Returns the request of a schedule."""
-    given = {**table.request, "task": table.task, "context": table.context, "idempotencyKey": key}
-    request = DelegationRequest.model_validate(given)
-    return request.model_copy(update={"labels": {**request.labels, SCHEDULE: name}})
 
 
 @dataclass(slots=True)

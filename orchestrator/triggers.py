@@ -24,7 +24,8 @@ from ..shared.settings.triggers import ANYONE, PLACE, TriggerSettings
 from ..shared.text import clip
 from ..shared.wire import Wire, unique_keys
 from .continuation import continued_request
-from .delegations import Delegations, redis_guard
+from .delegations import Delegations
+from .guards import redis_guard
 
 DELIVERY_SECONDS = 3 * 24 * 3600
 """How long a delivery is remembered."""

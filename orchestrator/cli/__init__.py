@@ -41,6 +41,7 @@ COMMANDS = {
     "retry": ("follow_up:retry", "Hand a finished delegation's task over again."),
     "resume": ("follow_up:resume", "Resume interrupted work."),
     "webhooks": ("reports:webhooks", "List notifications of webhooks that have not arrived, or send them again."),
+    "schedules": ("schedules:schedules", "List what the service begins at certain times, or pause it."),
     "prune": ("follow_up:prune", "Remove finished delegations and their files."),
     "audit": ("reports:audit", "List the callers that changed something or were refused."),
     "models": ("settings:models", "List the models that the settings name."),

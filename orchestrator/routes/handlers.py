@@ -27,7 +27,9 @@ STATE = ("id", "status", "created_at", "started_at", "finished_at", "attempt", "
 """The fields of a delegation that disclose neither what it is about nor what came of it."""
 
 Id = Annotated[str, Path(description="The id of the delegation.", examples=["dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"])]
-Name = Annotated[str, Path(description="The worker's name, as announced.", examples=["worker-1@host"])]
+Name = Annotated[
+    str, Path(description="The name of the worker, as announced, or of the schedule.", examples=["worker-1@host"])
+]
 _HANDLES = "_handles"
 """The attribute of a function that has its operation, and the options of its route besides what the row has."""
 _PARAMETERS: dict[str, Any] = {"id": Id, "name": Name}

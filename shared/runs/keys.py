@@ -92,19 +92,6 @@ def owned_idempotency_key(owner: str, key: str) -> str:
     return f"deputize:idempotency-of:{owner}:{key}"
 
 
-def kept_under(owner: str, key: str | None) -> str | None:
-    """Returns what has the delegation of a request's idempotency key; None where it has no such key.
-
-    ``owner`` is the caller's token of the tokens file; "" is for all other callers, and for runs.
-    """
-    return None if key is None else kept_for(key, owner)
-
-
-def kept_for(key: str, owner: str) -> str:
-    """Returns what has the delegation of an owner's idempotency key."""
-    return owned_idempotency_key(owner, key) if owner else idempotency_key(key)
-
-
 def schedule_key(name: str) -> str:
     return f"deputize:schedule:{name}"
 

@@ -44,10 +44,11 @@ from deputize.shared.settings import Settings
 from deputize.shared.status_counts import StatusCounts
 from deputize.shared.wire import now
 from tests.orchestrator.fake_permissions import FakePermissions
+from tests.orchestrator.fake_schedules import FakeSchedules
 from tests.orchestrator.fake_webhooks import FakeWebhooks
 
 
-class FakeService(FakePermissions, FakeWebhooks):
+class FakeService(FakePermissions, FakeWebhooks, FakeSchedules):
     """Does nothing by itself: a test calls ``happen`` and ``finish``."""
 
     def __init__(self, caps: Limits | None = None) -> None:
@@ -59,6 +60,7 @@ class FakeService(FakePermissions, FakeWebhooks):
         """The messages that were sent, all of them unread."""
         self.made: dict[tuple[str, str], list[str]] = {}
         """Artifacts: all versions by delegation and name."""
+        self.planned = {}
         self.notified, self.first_try = {}, {}
         """Notifications by delegation."""
         self.workspaces = Path("/nonexistent")  # of delegations

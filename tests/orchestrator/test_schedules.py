@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deputize.orchestrator.delegations import Delegations, open_service
-from deputize.orchestrator.scheduler import LATE_SECONDS, Step, request_of, scheduling
+from deputize.orchestrator.scheduler import LATE_SECONDS, Step, scheduling
+from deputize.orchestrator.schedules import request_of
 from deputize.shared.delegation import Delegation, FinalStatus, Status, TerminationReason, ToolAgentResult
+from deputize.shared.errors import NotFound
 from deputize.shared.runs.keys import record_key
 from deputize.shared.runs.schedule_state import ScheduleState, change, states_of
 from deputize.shared.settings.schedules import ScheduleSettings
@@ -216,3 +219,34 @@ async def test_a_stack_of_one_command_has_no_schedules(services: list[Delegation
     before = asyncio.all_tasks()
     async with scheduling(services[0], settings(schedules={"look": HOURLY}, temporary=True)):
         assert asyncio.all_tasks() == before
+
+
+async def test_a_person_pauses_resumes_and_runs_those_of_their_owner(redis_url: str, tmp_path: Path) -> None:
+    tables = {"look": {**HOURLY, "task": "Look", "zone": "Europe/Berlin"}, "other": {**HOURLY, "owner": "it"}}
+    using = settings(redis_url=redis_url, home=tmp_path, schedules=tables)
+    async with open_service(using, redis_url) as service:
+        clock = Clock(service, using.schedules["look"])
+        ours, theirs = service.of("ci", is_confined=True), service.of("it", is_confined=True)
+        assert [each.name for each in await service.schedules()] == ["look", "other"]
+        assert [each.name for each in await ours.schedules()] == ["look"]
+        for operation in (theirs.run_schedule, theirs.pause_schedule, theirs.resume_schedule):
+            with pytest.raises(NotFound, match="there is no schedule 'look'"):
+                await operation("look")
+        await clock.at(NOON - 1)
+        paused = await ours.pause_schedule("look")
+        assert (paused.paused, paused.next, paused.zone) == ("by hand", None, "Europe/Berlin")
+        await clock.at(NOON + 60)
+        assert await clock.begun() == []
+        made = await ours.run_schedule("look")
+        assert (made.owner, made.request.labels, made.request.idempotency_key) == ("ci", {"schedule": "look"}, None)
+        await change(service.store.redis, "look", {}, failures="2")
+        resumed = await ours.resume_schedule("look")
+        assert (resumed.paused, resumed.failures, resumed.last) == (None, 0, None)
+        assert resumed.next is not None
+        assert datetime.now(UTC) < resumed.next < datetime.now(UTC) + timedelta(hours=1, seconds=1)
+        # Of what is not paused the next time stays.
+        assert await ours.resume_schedule("look") == resumed
+        state = await clock.at(int(resumed.next.timestamp()))
+        (shown,) = await ours.schedules()
+        assert (shown.last, shown.last_delegation_id) == (resumed.next, state.last)
+        assert [each.id for each in await clock.begun()] == [made.id, state.last]

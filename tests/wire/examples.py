@@ -42,6 +42,7 @@ from deputize.shared.runs.capacity import EndpointCapacity
 from deputize.shared.runs.cost import CapUse, Cost, CostReport, Forecast
 from deputize.shared.runs.disk import DiskUsage, Pruned
 from deputize.shared.runs.notification import Notification
+from deputize.shared.schedule import Schedule
 from deputize.shared.status_counts import StatusCounts
 from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import Request
@@ -170,6 +171,7 @@ FILE = WorkspaceFile(path="pricing.py", kind="file", size=61, executable=False, 
 TOTAL = Cost(key=None, delegations=1, usage=USAGE)
 CAP = CapUse(name="spend.weekly_usd", days=7, usd=50, spent_usd=12.5, reserved_usd=0.25, left_usd=37.25)
 FORECAST = Forecast(delegation_id=ID, turn=3, max_turns=12, spent_usd=0.06, forecast_usd=0.24, max_cost_usd=0.25)
+SCHEDULE = Schedule(name="nightly", cron="0 3 * * *", zone="Europe/Berlin", next=END, last=AT, last_delegation_id=ID)
 ENTRY = AuditEntry(
     id="1795253400000-0",
     at=AT,
@@ -278,6 +280,10 @@ EXAMPLES: dict[str, Any] = {
             forecasts=[FORECAST],
         )
     },
+    "list_schedules": {"200": [SCHEDULE]},
+    "run_schedule": {"202": QUEUED},
+    "pause_schedule": {"200": SCHEDULE.model_copy(update={"paused": "by hand", "next": None})},
+    "resume_schedule": {"200": SCHEDULE},
     "list_audit_entries": {"200": AuditPage(items=[ENTRY])},
     "list_tools": {"200": [TOOL]},
     "list_workers": {"200": [WORKER]},

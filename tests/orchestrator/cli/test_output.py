@@ -37,6 +37,7 @@ from deputize.shared.fleet import ToolCard
 from deputize.shared.libc import closing_fd
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.notification import Notification
+from deputize.shared.schedule import Schedule
 from deputize.shared.wire import now
 from tests.hostile.texts import ACTING, HOSTILE, assert_harmless
 from tests.orchestrator.cli.following import finished_by_itself
@@ -72,6 +73,11 @@ READING = {
     "approve": [["approve", "@last", each] for each in ("--always", "--tool", "--server")],
     "deny": [["deny", "@last", "--reason", HOSTILE]],
     "webhooks": [["webhooks"], ["webhooks", "--json"], ["webhooks", "redeliver", ID]],
+    "schedules": [
+        ["schedules", "list"],
+        ["schedules", "list", "--json"],
+        *(["schedules", each, HOSTILE] for each in ("run", "pause", "resume")),
+    ],
     "cost": [["cost"], ["cost", "--by", "label"], ["cost", "--by", "model", "--json"], ["cost", "--by", HOSTILE]],
 }
 """Commands that ask once. A new command or a new output of one is a line here or below."""
@@ -106,6 +112,7 @@ async def id(service: FakeService) -> str:
     service.runs[id] = service.runs[id].model_copy(update={"worker": HOSTILE, "pending_permissions": [HOSTILE]})
     happen(service, id)
     tried: dict[str, Any] = {"id": f"{id}-2", "delegation_id": id, "type": "delegation.finished"}
+    service.planned[HOSTILE] = Schedule(name=HOSTILE, cron=HOSTILE, zone=HOSTILE, paused=HOSTILE, error=HOSTILE)
     service.notified[id] = [Notification(**tried, url=HOSTILE, error=HOSTILE)]
     asked: dict[str, Any] = {"token": HOSTILE, "client": HOSTILE, "method": "POST", "route": HOSTILE, "tool": HOSTILE}
     await service.record(AuditRecord(**asked, at=now(), delegation_ids=[id], status=202, request_id=HOSTILE))

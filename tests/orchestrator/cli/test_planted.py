@@ -43,6 +43,7 @@ ASKED: dict[str, list[list[str]]] = {
     "deny": [["deny", FIRST]],
     "cancel": [["cancel", "ID"]],
     "keys": [["keys", "list"]],
+    "schedules": [["schedules", "list"]],
     "prove": [["prove", "tasks.txt", "--repository", ".", "--key", "rules.toml"]],
     "policy": [["policy", "explain", CALL], ["policy", "test", "rules.toml"]],
     "doctor": [["doctor"], ["doctor", "--workspace", "."]],

@@ -16,6 +16,7 @@ from deputize.shared.errors import Unavailable
 from deputize.shared.facts import GitFacts
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
+from deputize.shared.schedule import Schedule
 from tests.orchestrator.access_tokens import MAIN, bearer, entry, secret_of, serving, write
 from tests.orchestrator.bodies import BODIES
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -40,6 +41,7 @@ async def test_each_changing_route_has_an_entry(service: FakeService, path: Path
         service.finish(id, git=GitFacts(base="a" * 40))
     service.notified[id] = []
     service.fleet = [worker_card(name="one")]
+    service.planned["one"] = Schedule(name="one", cron="* * * * *", zone="UTC")
     async with serving(service, path) as http:
         sent = {"X-Request-ID": "req-1", **bearer("ci")}
         body = json.loads(json.dumps(BODIES.get(route, {})).replace("{id}", id))
