@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { byId, h, replace, setText } from "./dom.js";
 import { age, compact, money, number, tokensIn } from "./numbers.js";
+import { refreshSchedules } from "./schedules.js";
 import { count, visible } from "./text.js";
 
 /** A bar whose length is a part of its track; styles may be set by a program, but not be attributes. */
@@ -49,6 +50,7 @@ export class Load {
   }
 
   async refresh() {
+    await refreshSchedules();
     const today = new Date();
     today.setHours(0, 0, 0, 0);
     const [workers, capacity, counts, { total }] = await Promise.all([get("v1/workers"), get("v1/capacity"),

@@ -13,7 +13,9 @@ from deputize.shared.schedule import Schedule
 class FakeSchedules:
     """Its operations on schedules; those that a test has put into ``planned``."""
 
-    planned: dict[str, Schedule]
+    def __init__(self) -> None:
+        self.planned = dict[str, Schedule]()
+        super().__init__()
 
     async def schedules(self: Any) -> list[Schedule]:
         self.check()

@@ -48,7 +48,7 @@ from tests.orchestrator.fake_schedules import FakeSchedules
 from tests.orchestrator.fake_webhooks import FakeWebhooks
 
 
-class FakeService(FakePermissions, FakeWebhooks, FakeSchedules):
+class FakeService(FakeSchedules, FakePermissions, FakeWebhooks):
     """Does nothing by itself: a test calls ``happen`` and ``finish``."""
 
     def __init__(self, caps: Limits | None = None) -> None:
@@ -60,12 +60,10 @@ class FakeService(FakePermissions, FakeWebhooks, FakeSchedules):
         """The messages that were sent, all of them unread."""
         self.made: dict[tuple[str, str], list[str]] = {}
         """Artifacts: all versions by delegation and name."""
-        self.planned = {}
         self.notified, self.first_try = {}, {}
         """Notifications by delegation."""
         self.workspaces = Path("/nonexistent")  # of delegations
-        self.conflicts: list[MergeConflict] = []
-        self.left_out: list[str] = []
+        self.conflicts, self.left_out = list[MergeConflict](), list[str]()
         self.asked_to_deliver: list[Deliver | None] = []
         """What excludes each other in every merge."""
         self._followers = [0]  # of all callers

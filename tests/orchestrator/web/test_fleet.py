@@ -14,6 +14,7 @@ from deputize.shared.errors import Unavailable
 from deputize.shared.events import Replied, StepStarted, TurnStarted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.capacity import EndpointCapacity
+from deputize.shared.schedule import Schedule
 from deputize.shared.wire import now
 from tests.orchestrator.fake_permissions import STEP
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -66,12 +67,17 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(filters.get_by_role("link", name="succeeded 2")).to_be_visible()
         service.fleet.append(worker_card(name="old@two", draining=True))
         service.endpoints.append(LIMITED)
+        night = Schedule(name="nightly", cron="0 3 * * *", zone="UTC", last=now(), last_delegation_id=child)
+        service.planned = {"nightly": night, "hourly": night.model_copy(update={"name": "hourly", "paused": "by hand"})}
         new = await service.create(DelegationRequest(task="a new one"))
         await expect(rows).to_have_text(["review it all", "a new one", "later", "an old one"])
         await expect(page.locator("#workers")).to_contain_text("old@two takes no more")
         await expect(page.locator("#load")).to_contain_text("1 draining")
         shown = re.compile(r"^<b>m · 4,1 requests/s · 1.700 served · 24 refused · 41 waiting · no capacity until \d+:")
         await expect(page.locator("#capacity li")).to_have_text([shown])
+        await expect(page.locator("#schedules summary")).to_have_text("2 schedules")
+        await expect(page.locator("#schedules")).to_contain_text("paused: by hand")
+        await expect(page.locator("#schedules a").first).to_have_attribute("href", re.compile(child))
         await expect(page.locator("#load")).to_contain_text("of 8")
 
         await filters.get_by_role("link", name="failed 1").click()
