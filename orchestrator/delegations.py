@@ -81,7 +81,7 @@ class Delegations(Service):
     def __init__(
         self, settings: Settings, store: RunStore, follower: bus.Bus, fleet: Fleet, dispatcher: Dispatcher
     ) -> None:
-        self.settings = settings
+        self._settings = settings
         self.store = store
         self._lists = RecordLists(store)
         self._bus = follower
@@ -102,7 +102,7 @@ class Delegations(Service):
         return self.of(await self.ownership.of(id), is_confined=self.ownership.is_confined)
 
     async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
-        return await receive(content, self.settings, sha256, self.ownership.owner)
+        return await receive(content, self._settings, sha256, self.ownership.owner)
 
     async def create(self, request: DelegationRequest, *, key_seconds: int = IDEMPOTENCY_SECONDS) -> AcceptedDelegation:
         (accepted,) = await self._accept([request], key_seconds=key_seconds)
@@ -148,19 +148,19 @@ class Delegations(Service):
         return [each.delegation for each in accepted]
 
     def _check_room(self, requests: Sequence[DelegationRequest]) -> None:
-        check_room(self.settings.home, sum(len(request.to_json().encode()) for request in requests) * COPIES)
+        check_room(self._settings.home, sum(len(request.to_json().encode()) for request in requests) * COPIES)
 
     async def _check(self, requests: Sequence[DelegationRequest], *, batch: bool) -> None:
         """Raises the error of requests that cannot be carried out, or name what their owner does not have."""
         owner = self.ownership.only
         tools = await self._fleet.tools() if any(request.tools for request in requests) else []
         # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
-        await asyncio.to_thread(check_requests, requests, tools, self.settings, batch=batch, owner=owner)
-        if self.settings.local:
+        await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch, owner=owner)
+        if self._settings.local:
             await asyncio.to_thread(self._check_room, requests)
         for request in requests:
             await self.ownership.check(*filter(None, [request.builds_on, *request.merges]))
-            await check_continued(self.store, request, self.settings)
+            await check_continued(self.store, request, self._settings)
         await check_after(self.store.redis, requests, batch=batch, owner=owner)
 
     async def _accept(
@@ -175,19 +175,19 @@ class Delegations(Service):
 
         Without ``starts`` the caller cancels them before a janitor sends tickets, so no cap on spending holds.
         """
-        asked, requests = requests, [filled_in(request, self.settings) for request in requests]
+        asked, requests = requests, [filled_in(request, self._settings) for request in requests]
         await self._check(requests, batch=batch)
         if starts:
-            await check_caps(self.store.redis, self.settings.spend, requests, self.ownership.owner)
-        new = [(new_id(), request, request.limits.capped(self.settings.caps)) for request in requests]
+            await check_caps(self.store.redis, self._settings.spend, requests, self.ownership.owner)
+        new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
         answers = await self.store.accept(
             new,
-            self.settings.claim_seconds,
+            self._settings.claim_seconds,
             asked=asked,
             owner=self.ownership.owner,
             confined=self.ownership.is_confined,
-            temporary=self.settings.temporary,
-            webhook=self.settings.webhook.default,
+            temporary=self._settings.temporary,
+            webhook=self._settings.webhook.default,
             trace=traceparent.current(),
             key_seconds=key_seconds,
         )
@@ -247,9 +247,9 @@ class Delegations(Service):
         return await self._lists.counts(self.ownership.only)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
-        recheck = LOCAL_RECHECK_SECONDS if self.settings.local else bus.RECHECK_SECONDS
+        recheck = LOCAL_RECHECK_SECONDS if self._settings.local else bus.RECHECK_SECONDS
         following = bus.follow(self._bus, self.store, id, after, recheck)
-        async with redis_guard(self.settings), aclosing(following) as events:
+        async with redis_guard(self._settings), aclosing(following) as events:
             await self.ownership.check(id)
             async for envelope in events:
                 yield envelope
@@ -278,12 +278,12 @@ class Delegations(Service):
 
     async def files(self, id: str, *, base: bool = False) -> FileList:
         await self.get(id)
-        return await asyncio.to_thread(list_files, self.settings.workspaces, id, base=base)
+        return await asyncio.to_thread(list_files, self._settings.workspaces, id, base=base)
 
     async def open_file(self, id: str, path: str, *, base: bool = False) -> OpenedFile:
         """Opens one file of a delegation's workspace. Raises Conflict where this service cannot reach it."""
         await self.get(id)
-        return await asyncio.to_thread(open_file, self.settings.workspaces, id, path, base=base)
+        return await asyncio.to_thread(open_file, self._settings.workspaces, id, path, base=base)
 
     async def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
         with closing((await self.open_file(id, path, base=base)).read()) as chunks:
@@ -298,7 +298,7 @@ class Delegations(Service):
         self, id: str, text: str = "", mode: MessageMode = MessageMode.STEER, *, by: str | None = None
     ) -> SentMessage:
         message = Message.new(text, mode, by)
-        sent = await messages.send(self.store.redis, id, message, self.settings.retention_seconds)
+        sent = await messages.send(self.store.redis, id, message, self._settings.retention_seconds)
         return SentMessage(message_id=sent)
 
     async def resume(self, id: str) -> Delegation:
@@ -307,11 +307,11 @@ class Delegations(Service):
 
     async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
         delegation, patch = await self.store.get(id), await self.store.patch(id)
-        notes = await notes_of(self.store.redis, id, self.settings)
-        if git := await delivered(delegation, wanted, patch, notes, self.settings):
+        notes = await notes_of(self.store.redis, id, self._settings)
+        if git := await delivered(delegation, wanted, patch, notes, self._settings):
             await note_delivered(self.store.redis, id, git)
             envelope = await self.store.redis.hget(record_key(id), PROOF)
-            await attest(delegation, wanted, git, envelope, self.settings)
+            await attest(delegation, wanted, git, envelope, self._settings)
         return await self._found(id)
 
     async def webhooks(self, delegation: str | None = None) -> list[Notification]:
@@ -329,7 +329,7 @@ class Delegations(Service):
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
         await self.ownership.check(*wanted.ids)
-        report, request = await planned_merge(self.store, self.settings, wanted)
+        report, request = await planned_merge(self.store, self._settings, wanted)
         if request is None:
             return report
         accepted = await (await self._beside(wanted.ids[0])).create(request)
@@ -340,12 +340,12 @@ class Delegations(Service):
     ) -> Pruned:
         self.ownership.check_unconfined("pruning")
         if older_than is None:
-            older_than = self.settings.workspace_retention_seconds if keep_bytes is None else 0
+            older_than = self._settings.workspace_retention_seconds if keep_bytes is None else 0
         return await disk.prune(self.store.redis, older_than, keep_bytes, dry_run=dry_run)
 
     async def disk(self) -> DiskUsage:
         self.ownership.check_unconfined("the use of the disk")
-        return await disk.disk_usage(self.store.redis, self.settings.workspace_kept_bytes)
+        return await disk.disk_usage(self.store.redis, self._settings.workspace_kept_bytes)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         try:
@@ -356,11 +356,11 @@ class Delegations(Service):
 
     async def record(self, record: AuditRecord) -> None:
         """Appends to the audit log."""
-        await audit_log.write(self.store.redis, record, self.settings.retention_seconds)
+        await audit_log.write(self.store.redis, record, self._settings.retention_seconds)
 
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
         self.ownership.check_unconfined("the audit log")
-        return await audit_log.read(self.store.redis, limit, cursor, self.settings.retention_seconds)
+        return await audit_log.read(self.store.redis, limit, cursor, self._settings.retention_seconds)
 
     async def metrics(self) -> str:
         """Returns all metrics in the text format of Prometheus."""
@@ -381,7 +381,7 @@ class Delegations(Service):
 
     @property
     def _tables(self) -> schedules.Tables:
-        return schedules.own_tables(self.settings.schedules, self.ownership.only)
+        return schedules.own_tables(self._settings.schedules, self.ownership.only)
 
     async def workers(self) -> list[WorkerCard]:
         return await self._fleet.workers()
@@ -400,8 +400,8 @@ class Delegations(Service):
             workers = await self.workers()
         except Unavailable as error:
             return str(error)
-        if self.settings.local and is_full(self.settings.home):
-            return no_space(self.settings.home)
+        if self._settings.local and is_full(self._settings.home):
+            return no_space(self._settings.home)
         return none_takes_work(workers)
 
 

@@ -36,7 +36,7 @@ def _guarded_function(function: Any) -> Any:
 
     @wraps(function)
     async def call(self: Any, *args: Any, **fields: Any) -> Any:
-        async with redis_guard(self.settings):
+        async with redis_guard(self._settings):
             if is_of_one:
                 await self.ownership.check(args[0] if args else fields["id"])
             return await function(self, *args, **fields)
