@@ -243,7 +243,7 @@ async def test_at_a_cap_that_never_has_room_nothing_waits(
     redis_url: str, tmp_path: Path, windows: dict[str, float]
 ) -> None:
     async with open_bench(redis_url, tmp_path / "home", spend=windows) as bench:
-        result = await bench.run(model=endless(tmp_path), on_cap="wait")
+        result = await bench.run(model=dear(tmp_path), on_cap="wait")
         assert result.termination_reason == "budget"
 
 

@@ -30,6 +30,7 @@ async def test_a_child_does_its_piece_and_the_parent_reads_its_report(busy: Benc
     asked = delegate("child", context="It is short.", agent_name="scribe", tools=["write"])
     model = by_task(tmp_path, parent=[[asked], [say("Reported.")]], child=[[WRITE], [say("I wrote a.txt.")]])
     inherited = {"session_id": "s", "message_id": "m", "approval_mode": "auto", "priority": 7, "labels": {"a": "b"}}
+    inherited |= {"on_cap": "wait"}
     id = await run(busy, model=model, **inherited)
     result, (child,), (step,) = await busy.result(id), await children_of(busy.store, id), await busy.steps(id)
     assert (result.success, result.summary, result.tool_call_count, result.turn_count) == (True, "Reported.", 1, 2)
