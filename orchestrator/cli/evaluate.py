@@ -119,6 +119,8 @@ def evaluate(
     with opened as results:
         how = {"wait": wait, "stream": stream, "as_json": as_json}
         code = asyncio.run(carry_out(settings, source, tasks.lines, results, **how))
+        if all(result.status == "cancelled" for result in results.done.values()):
+            return code  # nothing has ended by itself
         evaluation = _evaluation((tasks.place(number), result) for number, result in sorted(results.done.items()))
     _report(evaluation, former, html, as_json=as_json)
     return Exit.SUCCEEDED if len(results.done) == len(tasks.lines) else code

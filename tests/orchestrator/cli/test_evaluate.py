@@ -76,6 +76,15 @@ async def test_after_a_break_only_what_is_left_is_run_and_two_are_compared(
     assert "0 of 2 tasks differ, which is too few for a conclusion" in again.out
 
 
+async def test_without_a_run_that_ended_there_are_no_figures(url: str, service: FakeService, tasks: Path) -> None:
+    async with started("eval", str(tasks), "--runs", "1", DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following == 2, 60)
+        for id in [*service.runs]:
+            service.finish(id, TerminationReason.CANCELLED)
+        done = await command.done()
+    assert (done.code, "pass@1" in done.out) == (4, False), done.err
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
