@@ -250,3 +250,35 @@ async def test_a_person_pauses_resumes_and_runs_those_of_their_owner(redis_url: 
         (shown,) = await ours.schedules()
         assert (shown.last, shown.last_delegation_id) == (resumed.next, state.last)
         assert [each.id for each in await clock.begun()] == [made.id, state.last]
+
+
+async def test_a_service_that_has_seen_an_older_state_changes_nothing(clock: Clock) -> None:
+    await clock.at(NOON - 1)
+    older = await clock.state()
+    await clock.end((await clock.at(NOON)).last, Status.SUCCEEDED)
+    state = await clock.at(NOON + 3600)
+    await clock.take(NOON + 3600, older)
+    assert await clock.state() == state
+    assert len(await clock.begun()) == 2
+    assert not await change(clock.service.store.redis, "look", {"due": older.due}, due="1")
+    assert await clock.state() == state
+
+
+async def test_a_time_that_was_accepted_with_other_settings_is_not_begun_again(clock: Clock) -> None:
+    await clock.at(NOON - 1)
+    before = clock.table.model_copy(update={"task": "Look elsewhere"})
+    request = request_of("look", before, "schedule:look@2027-01-15T12:00:00Z")
+    accepted = (await clock.service.of("ci").create(request)).delegation.id
+    state = await clock.at(NOON)
+    assert (state.last, state.pending, state.failures) == (accepted, "", "")
+    assert len(await clock.begun()) == 1
+
+
+async def test_a_reached_cap_is_no_failure_of_the_schedule(redis_url: str, tmp_path: Path) -> None:
+    using = settings(redis_url=redis_url, home=tmp_path, spend={"daily_usd": 0})
+    async with open_service(using, redis_url) as service:
+        clock = Clock(service, ScheduleSettings(**HOURLY, pause_after=1))
+        await clock.at(NOON - 1)
+        state = await clock.at(NOON)
+        assert (state.failures, state.paused, state.pending, state.due) == ("", "", "", str(NOON + 3600))
+        assert "spend.daily_usd" in state.error
