@@ -21,6 +21,7 @@ from standardwebhooks import Webhook as Verifier
 
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.delegations import Delegations, open_service
+from deputize.orchestrator.routes.triggers import MOST_OF_ADDRESS
 from deputize.orchestrator.triggers import MAX_KEY, Delivery
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import DelegationRequest
@@ -33,6 +34,7 @@ from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.access_tokens import bearer, entry, write
 from tests.orchestrator.serving import opening, served, settings
 from tests.orchestrator.whole import open_whole
+from tests.waiting import until
 
 SECRET = "0123456789-of-the-hook"
 ISSUE = {
@@ -393,3 +395,24 @@ def test_a_service_with_a_secret_that_it_cannot_use_does_not_start(tmp_path: Pat
     wrong = secret_file(tmp_path, "whsec_of-another-form")
     with pytest.raises(Misconfigured, match=f"triggers.x.secret_file: a line of {wrong} is not whsec_"):
         create_app(opening(None), settings(triggers={"x": {**FIX, "scheme": "standard", "secret_file": wrong}}))
+
+
+async def test_bodies_without_an_end_hold_up_neither_memory_nor_others_for_long(redis_url: str, tmp_path: Path) -> None:
+    fix = {**FIX, "secret_file": secret_file(tmp_path, SECRET)}
+    using = settings(redis_url=redis_url, home=tmp_path / "home", triggers={"fix": fix}, body_seconds=1)
+    async with open_service(using, redis_url) as service, serving_over(service, using) as receiver:
+        host, port = receiver.http.base_url.host, receiver.http.base_url.port
+        begun = b"POST /v1/triggers/fix HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+        endless = [await asyncio.open_connection(host, port) for _ in range(MOST_OF_ADDRESS)]
+        for _, writer in endless:
+            writer.write(begun)
+
+        async def refused() -> bool:
+            return (await receiver.github(ISSUE, "d-2", secret="another secret of 16")).status_code == 503
+
+        await until(refused)
+        answers = [await reader.readline() for reader, _ in endless]
+        assert {*answers} == {b"HTTP/1.1 408 Request Timeout\r\n"}
+        assert (await receiver.github(ISSUE)).status_code == 202
+        for _, writer in endless:
+            writer.close()
