@@ -62,7 +62,8 @@ def _row(item: AuditEntry) -> tuple[str, ...]:
         item.client or "–",
         f"{item.method} {item.route}" + (f" ({item.tool})" if item.tool else ""),
         str(item.status) + (f" ×{item.count}" if item.count > 1 else ""),
-        " ".join(map(short_id, item.delegation_ids[:SHOWN_IDS])) + (f" and {more} more" if more > 0 else ""),
+        " ".join(map(short_id, item.delegation_ids[:SHOWN_IDS])) + (f" and {more} more" if more > 0 else "")
+        or cut(item.reason or "", 80),
     )
 
 

@@ -115,7 +115,9 @@ async def id(service: FakeService) -> str:
     service.planned[HOSTILE] = Schedule(name=HOSTILE, cron=HOSTILE, zone=HOSTILE, paused=HOSTILE, error=HOSTILE)
     service.notified[id] = [Notification(**tried, url=HOSTILE, error=HOSTILE)]
     asked: dict[str, Any] = {"token": HOSTILE, "client": HOSTILE, "method": "POST", "route": HOSTILE, "tool": HOSTILE}
-    await service.record(AuditRecord(**asked, at=now(), delegation_ids=[id], status=202, request_id=HOSTILE))
+    asked["reason"] = HOSTILE
+    for ids in ([id], []):
+        await service.record(AuditRecord(**asked, at=now(), delegation_ids=ids, status=202, request_id=HOSTILE))
     return id
 
 
