@@ -120,3 +120,6 @@ class NoCaps:
     @asynccontextmanager
     async def reserved(self, prompt_tokens: int, wanted: int) -> AsyncGenerator[int]:
         yield wanted
+
+    async def room(self) -> None:
+        raise AssertionError("there is no cap to wait at")

@@ -23,7 +23,7 @@ from tests.runs.receiving import SECRET
 
 @pytest.fixture
 async def service(redis_url: str, tmp_path: Path) -> AsyncIterator[Delegations]:
-    spend = SpendSettings(daily_usd=20, per_label={"team:docs": 5})
+    spend = SpendSettings.model_validate({"daily_usd": 20, "per_label": {"team:docs": 5}})
     webhook = WebhookSettings.model_validate({"secrets": [SECRET]})
     settings = Settings(redis_url=redis_url, home=tmp_path, spend=spend, webhook=webhook)
     async with open_service(settings, redis_url) as service:
