@@ -207,7 +207,8 @@ class Attempt:
             return None
         from .economy.part import Economy  # few runs can wait so long
 
-        return Economy(self.context, self.services.batches, self.inbox, self.spending.again)
+        open_model = partial(self.services.model, request.model)
+        return Economy(self.context, self.services.batches, self.inbox, open_model, self.spending.again)
 
     @property
     def is_remote(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...shared.connection import retried
 from ...shared.delegation import Usage
-from ...shared.errors import Fenced, ModelUnavailable
+from ...shared.errors import DeputizeError, Fenced, ModelUnavailable
 from ...shared.events import ModelRetried, ProgressMade, ResumedWaiting, Waiting
 from ...shared.runs.record import PROGRESS
 from ..core.conversation import current_entries
@@ -53,6 +53,7 @@ class Economy(Part):
     run: RunContext
     senders: BatchSenders
     inbox: Inbox
+    open: Callable[[], Awaitable[Model]]
     reserve: Callable[[int, int], Awaitable[int]]
     """Reserves money for the call under way once more: returns how many output tokens it may have."""
     endpoint_id = None
@@ -115,6 +116,10 @@ class Economy(Part):
 
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
         """Withdraws what is queued, and books what is on its way or has come and was not read."""
+        if self._turns is None and not self.run.claim.is_first:  # it ended before its model was opened
+            with suppress(DeputizeError):
+                self.of(await self.open())
+                self.run.meter.price = self.price() if self._turns else None
         if self._turns is None:
             return outcome
         await self.run.emit.settled()  # the last reply is stored before its turn is forgotten

@@ -27,6 +27,7 @@ from deputize.shared.runs.keys import economy_queue_key, economy_turn_key
 from deputize.worker.economy.turns import Collecting
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, call, refuse, text
+from tests.fake_model.batches import FakeBatch
 from tests.runs.bench import Bench
 from tests.runs.held import steer, wrap_up
 from tests.waiting import until
@@ -102,19 +103,6 @@ async def test_an_interrupted_run_gets_the_reply_that_was_paid(bench: Bench, fak
     assert [(each.message_id, each.turn) for each in await bench.seen(id, MessageRead)] == [(sent, 2)]
 
 
-async def test_a_reply_that_came_while_no_worker_had_the_run_is_used(bench: Bench, fake: FakeModel) -> None:
-    id, other = await accepted(bench), await accepted(bench, task="another one")
-    fake.batches.seconds = None
-    async with waiting(bench, other):
-        await bench.interrupt(id, lambda: len(fake.batches.requests) == 2)
-        fake.batches.end()
-        await until(lambda: bench.store.redis.hexists(economy_turn_key(id), "result"))
-    await bench.requeue(id)
-    await carry_out(bench.services, id)
-    assert (await bench.result(id)).status == "succeeded"
-    assert len(fake.batches.requests) == 2
-
-
 async def test_a_run_is_not_given_up_because_workers_are_lost_while_it_waits(bench: Bench, fake: FakeModel) -> None:
     fake.batches.seconds = None
     id, attempts = await accepted(bench), list[asyncio.Task[object]]()
@@ -128,6 +116,71 @@ async def test_a_run_is_not_given_up_because_workers_are_lost_while_it_waits(ben
     await asyncio.gather(*attempts)
     assert (await bench.result(id)).status == "succeeded"
     assert len(fake.batches.requests) == 1
+
+
+def batches_of(fake: FakeModel, id: str) -> list[FakeBatch]:
+    return [batch for batch in fake.batches.all if any(each["custom_id"].startswith(id) for each in batch.requests)]
+
+
+async def answered_without_a_worker(bench: Bench, fake: FakeModel, **fields: object) -> str:
+    """A run whose reply came after its attempt was interrupted: another run keeps the sender at work."""
+    fake.batches.seconds = None
+    id, other = await accepted(bench, **fields), await accepted(bench, task="another one")
+    async with waiting(bench, other):
+        await until(lambda: batches_of(fake, other))
+        await bench.interrupt(id, lambda: batches_of(fake, id))
+        fake.batches.end(*batches_of(fake, id))
+        await until(lambda: bench.store.redis.hexists(economy_turn_key(id), "result"))
+        fake.batches.end()
+    await bench.requeue(id)
+    return id
+
+
+async def test_a_reply_that_came_while_no_worker_had_the_run_is_used(bench: Bench, fake: FakeModel) -> None:
+    id = await answered_without_a_worker(bench, fake)
+    await carry_out(bench.services, id)
+    assert (await bench.result(id)).status == "succeeded"
+    assert len(fake.batches.requests) == 2
+
+
+async def test_a_reply_that_has_come_is_used_although_the_time_got_short(bench: Bench, fake: FakeModel) -> None:
+    deadline = datetime.now(UTC) + timedelta(seconds=303)
+    id = await answered_without_a_worker(bench, fake, deadline=deadline)
+    await until(lambda: (deadline - datetime.now(UTC)).total_seconds() < 300)
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.status, result.usage.batch_tokens) == ("succeeded", result.usage.total)
+    assert set(paid(fake).values()) == {1}
+
+
+async def test_a_reply_that_came_for_a_cancelled_run_is_counted(bench: Bench, fake: FakeModel) -> None:
+    id = await answered_without_a_worker(bench, fake)
+    await bench.store.cancel(id)
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert result.status == "cancelled"
+    assert result.usage.output_tokens > 0
+    assert result.usage.batch_tokens == result.usage.total
+
+
+async def test_a_batch_that_the_endpoint_has_lost_is_sent_again(bench: Bench, fake: FakeModel) -> None:
+    fake.batches.seconds = None
+    id = await accepted(bench)
+    async with waiting(bench, id):
+        await until(lambda: fake.batches.all)
+        fake.batches.all.clear()
+        fake.batches.seconds = 0.0
+    assert (await bench.result(id)).status == "succeeded"
+    (again,) = await bench.seen(id, ModelRetried)
+    assert "was lost in its message batch" in again.error
+
+
+async def test_a_reply_is_asked_for_with_as_few_tokens_as_the_model_may_write(bench: Bench, fake: FakeModel) -> None:
+    reason = "max_tokens: 16000 > 4096, which is the maximum allowed number of output tokens for this model"
+    fake.script("", [Turn([text("done")], faults=[refuse(400, error={"message": reason})])])
+    result = await bench.run("look", economy=True)
+    assert result.status == "succeeded"
+    assert [each["params"]["max_tokens"] for each in fake.batches.requests] == [16000, 4096]
 
 
 async def test_what_a_cancelled_run_has_queued_is_not_sent(bench: Bench, fake: FakeModel) -> None:
