@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..shared.connection import REDIS_ERRORS, retried
@@ -113,16 +113,15 @@ class Attempt:
         self.inbox = Inbox(claim, emit.emit, emit.set)
         self.reading = ReadSources(self._keep_trust, claim.kept.get(TRUST, Trust()))
         self.context = RunContext.of(
-            claim,
-            emit,
-            report_step=partial(services.progress.update, claim.id),
-            free_slot=services.free_slot,
+            claim, emit, report_step=partial(services.progress.update, claim.id), free_slot=services.free_slot
         )
         self.refusals = Refusals(claim.kept.get(REFUSALS, ()), emit.mask.text, emit.set)
         self.instructions = ProjectInstructions(self.context, services.settings, services.store.redis, self.reading)
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
         caps = caps_of(services.settings.spend, claim.request.labels)
         self.spending = ReservedMoney(self.context, services.pipe, caps)
+        self.economy = self._economy()
+        """What asks the model in message batches; None in a run that does not."""
         self.trace = services.trace(claim, emit.mask)
         """The spans of this attempt; None where no traces are sent."""
         self._traceparent = claim.kept.get(TRACE, "")
@@ -199,9 +198,7 @@ class Attempt:
         self.context.meter.set_price(model, await self.spending.first_cap(self.services.store.redis))
         return model
 
-    @cached_property
-    def economy(self) -> Economy | None:
-        """What asks the model in message batches; None in a run that does not."""
+    def _economy(self) -> Economy | None:
         request = self.context.claim.request
         if not (request.economy and request.needs_model):
             return None
