@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from statistics import mean, median
 from typing import Any
 
 from ...shared.delegation import Status, ToolAgentResult
 from ...shared.errors import Invalid
+from ...shared.lazy import lazy
 from .statistics import LEVEL, Interval, bootstrap, exact_paired, fewest_to_differ, pass_all, pass_at, wilson
 
 FIGURES = {"passAt1": "pass@1", "passAtK": "pass@k", "passAllK": "pass^k"}
@@ -26,11 +26,11 @@ class TaskRuns:
     title: str
     results: Sequence[ToolAgentResult]
 
-    @cached_property
+    @lazy
     def ended(self) -> Sequence[ToolAgentResult]:
         return [each for each in self.results if each.status is not Status.CANCELLED]
 
-    @cached_property
+    @lazy
     def successes(self) -> int:
         return sum(each.success for each in self.ended)
 
@@ -81,7 +81,7 @@ class Evaluation:
             raise Invalid("no run has ended by itself, so there is nothing to evaluate")
         return cls(found)
 
-    @cached_property
+    @lazy
     def results(self) -> Sequence[ToolAgentResult]:
         return [result for task in self.tasks for result in task.ended]
 
@@ -101,7 +101,7 @@ class Evaluation:
             return values[0], self.tasks[0].interval
         return mean(values), bootstrap(values)
 
-    @cached_property
+    @lazy
     def successes(self) -> int:
         return sum(each.success for each in self.results)
 
@@ -169,7 +169,7 @@ class Comparison:
                 raise Invalid(detail)
         return cls(pairs)
 
-    @cached_property
+    @lazy
     def differences(self) -> Sequence[float]:
         return [one.rate - other.rate for one, other in self.pairs]
 
