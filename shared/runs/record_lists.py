@@ -89,7 +89,7 @@ class RecordLists:
 
     async def _forget_expired(self, key: str) -> None:
         """Removes ids without a record from a set. They are the first ones: what was accepted early ends early."""
-        while ids := await self._redis.zrangebylex(key, "-", "+", 0, LOOKED_THROUGH):
+        while ids := await self._redis.zrange(key, 0, LOOKED_THROUGH - 1):
             records = await fields_of_records(self._redis, ids, "status")
             if expired := [id for id, (status,) in zip(ids, records, strict=True) if status is None]:
                 await forget(self._redis, expired, [key])

@@ -111,7 +111,7 @@ def _usd(*counts: Mapping[str, str], counter: str) -> float:
 
 async def owner_caps(redis: Any, owner: str | None = None) -> list[Cap]:
     """Returns the caps of one owner, or of all."""
-    texts = await redis.hvals(OWNER_CAPS) if owner is None else [await redis.hget(OWNER_CAPS, owner)]
+    texts = (await redis.hgetall(OWNER_CAPS)).values() if owner is None else [await redis.hget(OWNER_CAPS, owner)]
     return [Cap.of(each) for text in texts if text for each in json.loads(text)]
 
 

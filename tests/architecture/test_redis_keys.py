@@ -50,3 +50,11 @@ def test_no_other_file_builds_a_name_in_redis() -> None:
 def test_a_message_is_no_name_in_redis() -> None:
     texts = ("deputize:run:{", "deputize:bus", "deputize: no", "urn:deputize:")
     assert [text for text in texts if A_NAME.match(text)] == ["deputize:run:{", "deputize:bus"]
+
+
+def test_the_user_with_the_least_rights_has_every_command_of_a_script() -> None:
+    rules = (ROOT / "shared" / "redis_user.acl").read_text("utf-8")
+    granted = {rule.upper() for rule in re.findall(r"\+(\w+)", rules)}
+    scripts = (ROOT / "shared" / "runs" / "lua").glob("*.lua")
+    called = {name for path in scripts for name in re.findall(r"redis\.call\('(\w+)'", path.read_text("utf-8"))}
+    assert called - granted == set()

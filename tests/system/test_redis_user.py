@@ -85,6 +85,9 @@ async def test_delegations_run_over_tls_with_the_least_rights(
             filed = await fleet.service.list(status=Status.SUCCEEDED, labels={"a": "b"})
             assert [item.id for item in filed.items] == [id]
             assert (await fleet.service.cost()).total.delegations == 2
+            for service, ended in ((fleet.service, 1), (fleet.service.of("ann", is_confined=True), 0)):
+                assert (await service.counts()).succeeded == ended
+                assert await service.capacity() == []
             connected = [each for each in client.client_list() if each["id"] not in before]
             assert {each["user"] for each in connected} == {"deputize"}
             assert len(connected) > 5
