@@ -5,7 +5,7 @@
 -- Where the endpoint states its limits, each is a bucket of what it has left, from which a grant takes its part.
 -- KEYS: pace, weights (by name of an owner), paces (the endpoints that have one) · Arguments: operation, endpoint, model
 -- (its name), and by operation:
---   refused: the endpoint refused a request; token (of the model call), successes (those known to the call since it
+--   refused: the endpoint refused a request; token (of the model call), owner (of its run), successes (those known to the call since it
 --     fails, -1: this is its first failure), error, retry_ms (what the endpoint asked for, -1: nothing), longest_ms (the
 --     most of it that counts), served (requests of the process that were served in the last second), granted (whether
 --     it had been granted)
@@ -17,11 +17,14 @@
 -- successes}; ask: {'open'} where no limit is known, else {'paced', milliseconds to the next ask, whether all was refused
 -- lately, error, then for each grant its owner and its milliseconds from now}; passed, heard: {'open'} or {'paced'}.
 local FIRST_RATE, LEAST_RATE, AHEAD_MS, LONGEST_MS, SHORTEST_MS = 2, 0.2, 50, 250, 50
+-- What one of several served requests is asked to wait concerns it alone, perhaps; further refusals double this.
+local FIRST_BLOCK_MS = 1000
 local KEPT_MS, SUSPECTED_MS, SAME_MS = 600000, 60000, 250
 local arguments = cjson.decode(ARGV[1])
 local pace, weights, paces = KEYS[1], KEYS[2], KEYS[3]
 local stored = redis.call('GET', pace)
 local clock = redis.call('TIME')
+math.randomseed(clock[2])
 local whole = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local state = stored and cjson.decode(stored) or {began = whole, successes = 0}
 local now = whole - state.began + (clock[2] % 1000) / 1000  -- small numbers: JSON keeps 14 digits
@@ -87,14 +90,24 @@ local function refused()
     return {'alone', 0, state.successes}  -- others succeeded while this call failed again: the trouble is its own
   end
   if not state.rate and (not state.suspect or state.suspect == arguments.token) then
-    state.suspect = arguments.token
+    state.suspect, state.suspect_owner = arguments.token, arguments.owner
     store(state.ends and math.max(1, math.ceil(state.ends - now)) or SUSPECTED_MS)
     return {'alone', 0, state.successes}
   end
-  if state.rate then learn(arguments.granted) else begin(arguments.served) end
+  if state.rate then
+    if arguments.granted and now - state.refused >= SAME_MS then
+      state.block = state.since > 1 and FIRST_BLOCK_MS or math.min(2 * state.block, arguments.longest_ms)
+    end
+    learn(arguments.granted)
+    if state.only ~= arguments.owner then state.only = nil end
+  else
+    begin(arguments.served)
+    state.only = state.suspect_owner == arguments.owner and arguments.owner or nil
+    state.block = arguments.longest_ms
+  end
   state.suspect, state.error, state.refusals = nil, arguments.error, (state.refusals or 0) + 1
   if arguments.retry_ms >= 0 then
-    state.next = math.max(state.next, now + math.min(arguments.retry_ms, arguments.longest_ms))
+    state.next = math.max(state.next, now + math.min(arguments.retry_ms, state.block))
   end
   keep()
   store(KEPT_MS)
@@ -151,16 +164,21 @@ local function grow()
   end
 end
 
--- Returns the owner whose turn it is, and the process with the most urgent request of it.
+-- Returns the owner whose turn it is, and the process with the most urgent request of it. Of equals it is any one: the
+-- first ones may all be callers whose own requests are refused.
 local function chosen()
-  local owner, process, turn, priority
+  local owner, process, turn, priority, equals
   for name, each in pairs(state.processes) do
     for whose, wanted in pairs(each.waiting) do
       local at = math.max(state.turns[whose] or 0, state.turn)
-      local is_first = not owner or at < turn or (at == turn and whose < owner)
-      if wanted[1] > 0 and (is_first or (whose == owner and wanted[2] > priority)) then
-        owner, process, turn, priority = whose, name, at, wanted[2]
+      local is_first = not owner or at < turn or (whose == owner and wanted[2] > priority)
+      if wanted[1] > 0 and owner and at == turn and whose ~= owner then
+        equals = equals + 1
+        is_first = math.random(equals) == 1
+      elseif wanted[1] > 0 and is_first and whose ~= owner then
+        equals = 1
       end
+      if wanted[1] > 0 and is_first then owner, process, turn, priority = whose, name, at, wanted[2] end
     end
   end
   return owner, process, turn
@@ -192,7 +210,22 @@ local function take()
   for kind, bucket in pairs(state.buckets or {}) do bucket.left = bucket.left - cost_of(kind) end
 end
 
+-- Lets those go on at once whose owners were refused nothing yet: the trouble may be that of the one which was.
+local function grant_others()
+  if not state.only or state.buckets then return end
+  for _, each in pairs(state.processes) do
+    for owner, wanted in pairs(each.waiting) do
+      for _ = 1, owner ~= state.only and wanted[1] or 0 do
+        each.granted[#each.granted + 1] = {owner, now}
+        state.served, state.since, state.successes = state.served + 1, state.since + 1, state.successes + 1
+      end
+      if owner ~= state.only then wanted[1] = 0 end
+    end
+  end
+end
+
 local function grant()
+  grant_others()
   state.next = math.max(state.next, filled())
   while state.next <= now + AHEAD_MS do
     local owner, process, turn = chosen()

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +98,8 @@ class EndpointPace:
     _served: deque[float] = field(default_factory=lambda: deque[float](maxlen=LARGEST_WINDOW))
     _waiting: dict[PacedCall, asyncio.Future[None]] = field(default_factory=dict[PacedCall, "asyncio.Future[None]"])
     _asking: asyncio.Task[None] | None = None
+    _joined: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when another call waits: whether it has to is asked at once."""
     _reported: float = 0.0
     _near: bool = False
     _tokens: dict[str, float] = field(default_factory=lambda: {"input": 0.0, "output": 0.0})
@@ -107,6 +110,7 @@ class EndpointPace:
         self._leave(call)
         call.is_granted = False
         turn = self._waiting[call] = asyncio.get_running_loop().create_future()
+        self._joined.set()
         self._release()
         try:
             await turn
@@ -165,6 +169,7 @@ class EndpointPace:
         answer, milliseconds, successes = await self._send(
             "refused",
             token=call.token,
+            owner=call.order.owner,
             successes=call.successes,
             error=error,
             retry_ms=-1 if retry_after is None else int(retry_after * 1000),
@@ -243,8 +248,10 @@ class EndpointPace:
             self._is_dead = bool(dead)
             for owner, delay in zip(grants[::2], grants[1::2], strict=True):
                 self._grant(owner, delay / 1000)
+            self._joined.clear()
             if self._demand():
-                await asyncio.sleep(milliseconds / 1000)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._joined.wait(), milliseconds / 1000)
         self._asking = None
         self._release()
 
