@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from ..shared.bus import RECHECK_SECONDS, Bus
 from ..shared.connection import retried
 from ..shared.delegation import Step, StepStatus
 from ..shared.errors import ErrorType, ToolError
-from ..shared.events import PermissionAnswered, PermissionRequested, ResumedWaiting, Waiting
+from ..shared.events import PermissionAnswered, PermissionRequested
 from ..shared.permission import (
     NOT_ANSWERED,
     CommandDetails,
@@ -49,7 +48,6 @@ from ..shared.runs.permissions import (
     subject_field,
     write_answer,
 )
-from ..shared.runs.record import PROGRESS
 from ..shared.settings import Settings
 from ..shared.text import clip, plain_number
 from .core.limits import LimitReached
@@ -167,13 +165,8 @@ class PermissionRequests(Part):
         """Waits for the answer; when the time is over, that is an answer, too. ``waiting`` is entered meanwhile."""
         if found := await self._look(kept):
             return found
-        self.run.emit.emit(Waiting(why="permission", detail=f"{kept.request.step.title} ({kept.id})"))
-        self.run.emit.set(PROGRESS)  # to come as far as a question is progress: the calls before it are done
-        begun = time.monotonic()
-        with self.run.waits.without_clock("permission"), waiting():
-            found = await self._wait(kept)
-        self.run.emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
-        return found
+        with self.run.waits.reported("permission", f"{kept.request.step.title} ({kept.id})"), waiting():
+            return await self._wait(kept)
 
     async def _wait(self, kept: KeptRequest) -> PermissionAnswer:
         async with self.bus.listen(permission_channel(self.run.claim.id)) as listener:

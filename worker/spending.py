@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ from typing import Any
 from ..shared.connection import Pipe, retried
 from ..shared.delegation import TerminationReason
 from ..shared.errors import Fenced
-from ..shared.events import ProgressMade, ResumedWaiting, Waiting
+from ..shared.events import ProgressMade
 from ..shared.runs.caps import Cap
-from ..shared.runs.record import OWNER, PROGRESS, RESERVED
+from ..shared.runs.record import OWNER, RESERVED
 from ..shared.runs.spend import BILLIONTHS, SPEND, spend_call
 from ..shared.runs.spend_report import owner_caps, seconds_to_midnight
 from .core.limits import CapReached, LimitReached
@@ -93,18 +92,15 @@ class ReservedMoney(Part):
     async def room(self) -> None:
         """Waits, with neither slot nor clock, until the cap that was reached has room for the smallest reply."""
         assert self._awaited
-        (cap, least), emit, begun = self._awaited, self.run.emit, time.monotonic()
+        cap, least = self._awaited
         detail = f"{cap.limit} {cap.usd:g} is reached; its window moves on at midnight UTC"
-        emit.emit(Waiting(why="budget", detail=detail))
-        emit.set(PROGRESS)  # workers that are lost meanwhile are not lost by the run
-        with self.run.waits.without_clock("budget"):
+        with self.run.waits.reported("budget", detail):
             while True:
                 verdict, *_ = await self._ask(least, least)
                 if verdict not in ("over", "full"):
                     break
                 await asyncio.sleep(min(self.look_seconds, seconds_to_midnight()))
             await self._ask()
-        emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
 
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
         """Books what is not booked yet, also where an earlier attempt had reserved and nothing caps the run now."""

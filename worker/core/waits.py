@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ...shared.delegation import Status
+from ...shared.events import ResumedWaiting, Waiting
+from ...shared.runs.record import PROGRESS
 from .emit import Emitter
 from .limits import Meter
 
@@ -68,3 +72,16 @@ class Waits:
         """Frees the run's slot and stops its clock while the block runs."""
         with self.without_slot(why), self.meter.paused():
             yield
+
+    @contextmanager
+    def reported(self, why: Literal["permission", "batch", "budget"], detail: str) -> Generator[None]:
+        """Does the same, and publishes that the run waits and, unless it is stopped, that it goes on.
+
+        To come as far as such a wait is progress: a worker that is lost meanwhile was not lost by this run.
+        """
+        self.emit.emit(Waiting(why=why, detail=detail))
+        self.emit.set(PROGRESS)
+        begun = time.monotonic()
+        with self.without_clock(why):
+            yield
+        self.emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))

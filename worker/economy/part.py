@@ -15,8 +15,7 @@ from typing import Any
 from ...shared.connection import retried
 from ...shared.delegation import Usage
 from ...shared.errors import DeputizeError, Fenced, ModelUnavailable
-from ...shared.events import ModelRetried, ProgressMade, ResumedWaiting, Waiting
-from ...shared.runs.record import PROGRESS
+from ...shared.events import ModelRetried, ProgressMade
 from ..core.conversation import current_entries
 from ..core.limits import LimitReached
 from ..core.model_calls import ModelCalls
@@ -233,13 +232,8 @@ class Economy(Part):
         id, turns = self.run.claim.id, self._turns
         if (result := await turns.result(id, name)) is None:
             detail = "the reply is in a message batch, at half the price"
-            self.run.emit.emit(Waiting(why="batch", detail=detail))
-            self.run.emit.set(PROGRESS)  # as with a question: a worker that is lost meanwhile was not lost by this run
-            begun = asyncio.get_running_loop().time()
-            with self.run.waits.without_clock("batch"), self.senders.waiting(self._model):
+            with self.run.waits.reported("batch", detail), self.senders.waiting(self._model):
                 result = await self._awaited(id, name)
-            seconds = round(asyncio.get_running_loop().time() - begun, 3)
-            self.run.emit.emit(ResumedWaiting(seconds=seconds))
         if result and result["type"] == "unsupported":
             reason = f"the endpoint has no message batches (HTTP {result['status']})"
             self.senders.without[self._model.account] = reason
