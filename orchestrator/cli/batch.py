@@ -38,7 +38,7 @@ BATCH = "batch"
 """The label with the id of a batch."""
 
 
-R = TypeVar("R", bound="ResultsFile")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def new_batch() -> str:
@@ -68,20 +68,25 @@ def _key(batch: str, line: RequestLine) -> str:
     return f"{batch}-{line.number}"
 
 
-class Results:
-    """The results so far, by the numbers of their lines."""
+class Places:
+    """What the requests of a batch are by their numbers: lines of a file."""
 
-    def __init__(self) -> None:
-        self.done: dict[int, ToolAgentResult] = {}
-        self.batch = new_batch()
-
-    def place(self, number: int) -> Mapping[str, Any]:
+    def fields(self, number: int) -> Mapping[str, Any]:
         """Returns the fields of a row, besides those of its result."""
         return {"line": number}
 
     def name(self, number: int) -> str:
-        """Returns what people read of a row's place."""
+        """Returns what people read of it."""
         return f"line {number}"
+
+
+class Results:
+    """The results so far, by the numbers of their requests."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.done: dict[int, ToolAgentResult] = {}
+        self.batch = new_batch()
 
     def keyed(self, lines: list[RequestLine]) -> list[RequestLine]:
         """Returns the requests as they are to be submitted."""
@@ -100,11 +105,11 @@ class Results:
 class ResultsFile(Results):
     """A file of results: locked by one batch at a time, append-only. The file beside it has the batch's keys."""
 
-    def __init__(self, path: Path, file: BinaryIO, rows: list[bytes]) -> None:
+    def __init__(self, places: Places, path: Path, file: BinaryIO, rows: list[bytes]) -> None:
         """``rows``: those of the file. A row that is not one of ours is skipped."""
         from ...shared.delegation import ToolAgentResult
 
-        super().__init__()
+        super().__init__(places)
         self.path = path
         self.file = file
         self._state = path.with_name(path.name + ".batch")
@@ -139,7 +144,7 @@ class ResultsFile(Results):
         ]
 
     def add(self, number: int, result: ToolAgentResult) -> None:
-        row = json.dumps({**self.place(number), **result.to_dict()}, ensure_ascii=False)
+        row = json.dumps({**self.places.fields(number), **result.to_dict()}, ensure_ascii=False)
         try:
             self.file.write(row.encode("utf-8", "surrogatepass") + b"\n")
             self.file.flush()
@@ -182,9 +187,7 @@ def _digest(line: RequestLine) -> str:
 
 
 @contextmanager
-def open_results(
-    path: Path, requests: BinaryIO, *, resume: bool, make: Callable[[Path, BinaryIO, list[bytes]], R] = ResultsFile
-) -> Generator[R]:
+def open_results(path: Path, requests: BinaryIO, places: Places, *, resume: bool) -> Generator[ResultsFile]:
     """Opens and locks the file of results, before anything is submitted. Raises Invalid, Misconfigured."""
     try:
         file = path.open("a+b")
@@ -200,7 +203,7 @@ def open_results(
         rows = _whole_rows(file)
         if rows and not resume:
             raise Invalid(f"{path} has results already; go on with --resume, or name another file")
-        yield make(path, file, rows)
+        yield ResultsFile(places, path, file, rows)
 
 
 def _is_same(file: BinaryIO, requests: BinaryIO) -> bool:
@@ -235,15 +238,21 @@ CHUNK_SIZE = 1000
 """Requests per call to the service."""
 
 
+def line_options(file: str) -> Callable[[Command], Command]:
+    """Adds the options of a command that reads requests from a file, whose argument has that name."""
+    about_format = f"The format of {file}; the default is that of its extension, or jsonl."
+    about_task = "The task of every line; {{column}} stands for its cell."
+
+    def add(command: Command) -> Command:
+        command = click.option("--task", type=TEXT, metavar="TEXT|@FILE", help=about_task)(request_options(command))
+        return click.option("--format", type=click.Choice(FORMATS), help=about_format)(command)
+
+    return add
+
+
 @click.command(cls=StrictCommand)
 @click.argument("file", type=click.File("rb"), metavar="FILE|-")
-@click.option(
-    "--format",
-    type=click.Choice(FORMATS),
-    help="The format of FILE; the default is that of its extension, or jsonl.",
-)
-@click.option("--task", type=TEXT, metavar="TEXT|@FILE", help="The task of every line; {{column}} stands for its cell.")
-@request_options
+@line_options("FILE")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write results here, one a line.")
 @click.option("--resume", is_flag=True, help="Go on where an earlier batch into the same --out broke off.")
 @wait_option
@@ -272,7 +281,8 @@ def batch(
         raise click.UsageError("--resume needs --out: there it finds the lines that are done")
     settings, source, lines = read_lines(file, format, given)
     # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
-    with nullcontext(Results()) if out is None else open_results(out, file, resume=resume) as results:
+    places = Places()
+    with nullcontext(Results(places)) if out is None else open_results(out, file, places, resume=resume) as results:
         return asyncio.run(carry_out(settings, source, lines, results, wait=wait, stream=stream, as_json=as_json))
 
 
@@ -365,7 +375,7 @@ async def submit_in_chunks(client: Client, source: BatchInput, lines: Sequence[R
 
 def _print(delegation: Delegation, result: ToolAgentResult, results: Results, number: int, *, as_json: bool) -> None:
     if as_json:
-        output.json_line(json.dumps({**results.place(number), **result.to_dict()}, ensure_ascii=False))
+        output.json_line(json.dumps({**results.places.fields(number), **result.to_dict()}, ensure_ascii=False))
     else:
-        end = output.end_line(result, results.name(number), delegation.request)
+        end = output.end_line(result, results.places.name(number), delegation.request)
         output.line(f"{end}  {cut(result.summary, 100)}")

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,11 +16,10 @@ from ...shared.errors import Invalid, Misconfigured
 from ...shared.text import count
 from ...shared.wording import cut, dollars, seconds, share
 from . import output
-from .batch import Results, ResultsFile, carry_out, open_results, read_lines
-from .batch_input import FORMATS, RequestLine
+from .batch import Places, Results, carry_out, line_options, open_results, read_lines
+from .batch_input import RequestLine
 from .errors import Exit
-from .request_options import request_options
-from .values import TEXT, StrictCommand, denied_option, stream_option, wait_option
+from .values import StrictCommand, denied_option, stream_option, wait_option
 
 if TYPE_CHECKING:
     from ...shared.delegation import ToolAgentResult
@@ -33,7 +31,7 @@ TITLE = 60
 """Characters of a title in the table."""
 
 
-class Tasks:
+class Tasks(Places):
     """The tasks of an evaluation. Their runs have numbers: those of the first task, then those of the next one."""
 
     def __init__(self, lines: Sequence[RequestLine], runs: int) -> None:
@@ -41,7 +39,7 @@ class Tasks:
         self.runs = runs
         self.lines = [_run(line, at * runs + run, run) for at, line in enumerate(lines) for run in range(1, runs + 1)]
 
-    def place(self, number: int) -> Mapping[str, Any]:
+    def fields(self, number: int) -> Mapping[str, Any]:
         at, run = divmod(number - 1, self.runs)
         return {"line": number, "task": at + 1, "run": run + 1, "title": self.titles[at]}
 
@@ -57,18 +55,6 @@ def _run(line: RequestLine, number: int, run: int) -> RequestLine:
     return replace(line, number=number, request=request, repeats=line.number)
 
 
-class RunResults(Results):
-    def __init__(self, tasks: Tasks) -> None:
-        super().__init__()
-        self.place, self.name = tasks.place, tasks.name
-
-
-class RunsFile(ResultsFile):
-    def __init__(self, tasks: Tasks, path: Path, file: BinaryIO, rows: list[bytes]) -> None:
-        super().__init__(path, file, rows)
-        self.place, self.name = tasks.place, tasks.name
-
-
 @click.command("eval", cls=StrictCommand)
 @click.argument("file", type=click.File("rb"), metavar="TASKS|-")
 @click.option(
@@ -78,13 +64,7 @@ class RunsFile(ResultsFile):
     "--against", type=click.File("rb"), metavar="RESULTS", help="Compare with the results of another evaluation."
 )
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures as a page here.")
-@click.option(
-    "--format",
-    type=click.Choice(FORMATS),
-    help="The format of TASKS; the default is that of its extension, or jsonl.",
-)
-@click.option("--task", type=TEXT, metavar="TEXT|@FILE", help="The task of every line; {{column}} stands for its cell.")
-@request_options
+@line_options("TASKS")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write results here, one a line.")
 @click.option("--resume", is_flag=True, help="Go on where an earlier evaluation into the same --out broke off.")
 @wait_option
@@ -114,14 +94,12 @@ def evaluate(
     former = _evaluation(_rows(against)) if against else None
     settings, source, lines = read_lines(file, format, given)
     tasks = Tasks(lines, runs)
-    make = partial(RunsFile, tasks)
-    opened = nullcontext(RunResults(tasks)) if out is None else open_results(out, file, resume=resume, make=make)
-    with opened as results:
+    with nullcontext(Results(tasks)) if out is None else open_results(out, file, tasks, resume=resume) as results:
         how = {"wait": wait, "stream": stream, "as_json": as_json}
         code = asyncio.run(carry_out(settings, source, tasks.lines, results, **how))
         if all(result.status == "cancelled" for result in results.done.values()):
             return code  # nothing has ended by itself
-        evaluation = _evaluation((tasks.place(number), result) for number, result in sorted(results.done.items()))
+        evaluation = _evaluation((tasks.fields(number), result) for number, result in sorted(results.done.items()))
     _report(evaluation, former, html, as_json=as_json)
     return Exit.SUCCEEDED if len(results.done) == len(tasks.lines) else code
 
