@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ..shared.background import RepeatedCause
+from ..shared.background import RepeatedCause, essential
 from ..shared.connection import REDIS_ERRORS, shielded
 from ..shared.errors import Misconfigured
 from ..shared.runs.caps import Cap, caps_of_owner
@@ -81,7 +81,7 @@ async def published_caps(redis: Any, settings: Settings) -> AsyncGenerator[None]
             await look()
 
     await look()
-    looking = asyncio.create_task(look_forever(), name="caps of owners")
+    looking = essential(look_forever(), "the caps of owners")
     try:
         yield
     finally:
