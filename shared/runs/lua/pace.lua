@@ -210,16 +210,19 @@ local function take()
   for kind, bucket in pairs(state.buckets or {}) do bucket.left = bucket.left - cost_of(kind) end
 end
 
+local function give(each, owner, at)
+  each.granted[#each.granted + 1] = {owner, at}
+  each.waiting[owner][1] = each.waiting[owner][1] - 1
+  state.successes = state.successes + 1
+  if state.rate then state.served, state.since = state.served + 1, state.since + 1 end
+end
+
 -- Lets those go on at once whose owners were refused nothing yet: the trouble may be that of the one which was.
 local function grant_others()
   if not state.only or state.buckets then return end
   for _, each in pairs(state.processes) do
     for owner, wanted in pairs(each.waiting) do
-      for _ = 1, owner ~= state.only and wanted[1] or 0 do
-        each.granted[#each.granted + 1] = {owner, now}
-        state.served, state.since, state.successes = state.served + 1, state.since + 1, state.successes + 1
-      end
-      if owner ~= state.only then wanted[1] = 0 end
+      while owner ~= state.only and wanted[1] > 0 do give(each, owner, now) end
     end
   end
 end
@@ -230,16 +233,12 @@ local function grant()
   while state.next <= now + AHEAD_MS do
     local owner, process, turn = chosen()
     if not owner then break end
-    local each = state.processes[process]
     local at = math.max(state.next, now)
-    each.granted[#each.granted + 1] = {owner, at}
-    local wanted = each.waiting[owner]
-    wanted[1] = wanted[1] - 1
+    give(state.processes[process], owner, at)
     state.turn, state.turns[owner] = turn, turn + 1 / weight_of(owner)
-    state.successes = state.successes + 1
     take()
     if state.rate then
-      state.served, state.since, state.used = state.served + 1, state.since + 1, state.used + 1
+      state.used = state.used + 1
       state.next = at + 1000 / (state.rate * state.margin)
     end
     state.next = math.max(state.next, filled())
