@@ -80,6 +80,11 @@ class Delivery:
         return f"trigger:{self.name}:{sha256(self.id.encode('latin-1', 'replace')).hexdigest()}"
 
     @property
+    def begun(self) -> Literal["started", "continued"]:
+        """What a delegation is that it begins."""
+        return "started" if self.trigger.kind == "start" else "continued"
+
+    @property
     def kept_under(self) -> str:
         """The key in Redis that states what came of it."""
         return kept_for(self.key, self.trigger.owner)
@@ -105,8 +110,7 @@ async def carry_out(service: Delegations, settings: Settings, delivery: Delivery
 async def _known(service: Delegations, delivery: Delivery) -> Triggered | None:
     """Returns what came of an earlier try of the delivery."""
     id, sent = await service.store.redis.hmget(delivery.kept_under, "id", "message")
-    begun = "started" if delivery.trigger.kind == "start" else "continued"
-    return id and Triggered(outcome="sent" if sent else begun, delegation_id=id, replayed=True)
+    return id and Triggered(outcome="sent" if sent else delivery.begun, delegation_id=id, replayed=True)
 
 
 async def _accepted(service: Delegations, delivery: Delivery, request: DelegationRequest) -> Triggered:
@@ -116,8 +120,7 @@ async def _accepted(service: Delegations, delivery: Delivery, request: Delegatio
         if known := await _known(service, delivery):
             return known
         raise
-    begun = "started" if delivery.trigger.kind == "start" else "continued"
-    return Triggered(outcome=begun, delegation_id=accepted.delegation.id, replayed=accepted.replayed)
+    return Triggered(outcome=delivery.begun, delegation_id=accepted.delegation.id, replayed=accepted.replayed)
 
 
 def check_wanted(trigger: TriggerSettings, body: Any) -> None:
