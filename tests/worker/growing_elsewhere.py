@@ -112,7 +112,7 @@ _HANDED_ON: Mapping[str, str] = {
     "worker/core/run_contracts.py": "EndpointWait.call PrefixWait.request",
     "worker/core/supervision.py": "Supervision.cancelled",
     "worker/core/tool_calls.py": "ToolCalls.known",
-    "worker/core/waits.py": "Waits.noted Waits.without_slot Waits.without_clock",
+    "worker/core/waits.py": "Waits.noted Waits.without_slot Waits.without_clock Waits.reported",
     "worker/core/without_model.py": "done_within",
     "worker/mcp/config.py": ("prefix without_effect expanded Config.read"),
     "worker/mcp/connection.py": "Connection.call",
