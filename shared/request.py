@@ -105,8 +105,8 @@ class AutomaticRetry(Request):
 class Attempts(Request):
     """A task that is done several times over the same files, each time by a delegation of its own.
 
-    The best result by the verdict of its checks is taken. Tokens and money are limits of all attempts together, the
-    other limits hold for each.
+    The best result by the verdict of its checks is taken. Tokens, money and the deadline are limits of all attempts
+    together, the other limits hold for each.
     """
 
     count: int = _bounded(..., "attempts/count")
@@ -321,7 +321,8 @@ class DelegationRequest(Request):
     economy: bool = Field(default=False, exclude_if=lambda given: not given)
     """Whether each reply comes in a message batch, at half the price. It may take up to a day."""
     deadline: Timestamp | None = Field(default=None, exclude_if=lambda given: given is None)
-    """When an economy run has to be done. If that gets near, the model is called directly."""
+    """When the work has to be done. An economy run calls the model directly if that gets near. Several attempts end
+    then, and the best one that has ended is taken. It bounds no other run: use `limits.timeoutSeconds`."""
     tool_call_style: ToolCallStyle = "native"
     """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()

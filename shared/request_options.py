@@ -81,7 +81,7 @@ OPTIONS = {
     "model": Option("--model", "M", "Another model than the configured one.", "Agent"),
     "effort": Option("--effort", None, "How much the model thinks and writes.", "Agent", choices=get_args(Effort)),
     "economy": Option("--economy", None, "Replies in batches, at half the price.", "Limits", choices=("yes", "no")),
-    "deadline": Option("--deadline", "TIME", "When an economy run calls the model directly to be done.", "Limits"),
+    "deadline": Option("--deadline", "TIME", "When an economy run is to be done, and several attempts end.", "Limits"),
     "limits/maxTurns": Option("--max-turns", "N", "Replies of the model, at most.", "Limits", "whole", least=1),
     "limits/maxToolCalls": Option("--max-tool-calls", "N", "Tool calls, at most.", "Limits", "whole", least=0),
     "limits/timeoutSeconds": Option("--timeout", "S", "Seconds of work, at most.", "Limits", "number", above=0),

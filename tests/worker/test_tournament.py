@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64decode
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict
-from deputize.shared.events import CheckCompleted, RunStarted
+from deputize.shared.events import CheckCompleted, ProgressMade, RunStarted
 from deputize.shared.facts import TournamentFacts
 from deputize.shared.proof.keys import make_key
 from deputize.shared.runs.disk import prune
+from deputize.shared.runs.keys import record_key
 from deputize.worker.task import carry_out
 from tests.network.git_server import git
 from tests.runs.bench import Bench, call, say, script
@@ -225,6 +227,47 @@ async def test_without_room_in_the_budget_no_attempt_is_made(bench: Bench, proje
     assert (result.termination_reason, result.success, bench.sent) == ("budget", False, [])
     assert result.errors == ["maxTokens 100 reached"]
     assert (facts(result).attempts, facts(result).taken) == ([], None)
+
+
+async def test_the_deadline_ends_attempts_that_their_own_time_does_not(bench: Bench, project: Path) -> None:
+    """No worker takes them, so that their own time does not begin."""
+    deadline = datetime.now(UTC) + timedelta(seconds=1.5)
+    asked = {"count": 4, "concurrency": 2}
+    result = await bench.run(workspace=str(project), verify=[CHECK], attempts=asked, deadline=deadline)
+    ended = (await bench.store.get(result.delegation_id)).finished_at
+    assert ended
+    assert timedelta() <= ended - deadline < timedelta(seconds=10)
+    assert (result.termination_reason, result.success) == ("timeout", False)
+    assert result.errors == [f"deadline {deadline:%FT%TZ} reached"]
+    children = await children_of(bench.store, result.delegation_id)
+    assert {each.status.value for each in children} <= {"cancelled"}
+    assert len(children) <= 2
+
+
+async def test_at_the_deadline_the_best_of_the_ended_attempts_is_taken(bench: Bench, project: Path) -> None:
+    """It passes while no worker has the run."""
+    asked = {"count": 3, "models": [attempt(project, WRONG, "I multiply.")]}
+    fields = {"workspace": str(project), "verify": [CHECK], "max_verify_rounds": 0, "tools": None, "attempts": asked}
+    id, running = await begin(bench, **fields)
+    await until(lambda: bench.sent, 20)
+    running.cancel()
+    await asyncio.wait({running})
+    await carry_out(bench.services, bench.sent.pop().id)
+    request = (await bench.store.get(id)).request.model_copy(update={"deadline": datetime.now(UTC)})
+    await bench.store.redis.hset(record_key(id), "request", request.to_json())
+    await carry_out(bench.services, id)
+    result, children = await bench.result(id), await children_of(bench.store, id)
+    assert (result.summary, result.success, facts(result).taken) == ("I multiply.", False, children[0].id)
+    assert (len(children), facts(result).of) == (1, 1)
+    said = [each.message for each in await bench.seen(id, ProgressMade)]
+    assert any("not all attempts were made: deadline" in each for each in said)
+
+
+async def test_a_far_deadline_is_one_of_each_attempt_and_ends_none(busy: Bench, project: Path) -> None:
+    deadline = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
+    result = await held(busy, project, attempt(project, WRONG), attempt(project, RIGHT), deadline=deadline)
+    assert (result.success, facts(result).of) == (True, 2)
+    assert {each.request.deadline for each in await children_of(busy.store, result.delegation_id)} == {deadline}
 
 
 async def test_changes_that_no_patch_holds_are_not_taken(busy: Bench, project: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import UTC
 from functools import partial
 from hashlib import sha256
 
@@ -24,6 +25,7 @@ from ...shared.patches.siblings import Side, lacking_in_patch
 from ...shared.request import Attempts, DelegationRequest, DirectoryWorkspace, GitWorkspace, Limits
 from ...shared.request_rules import request_of_attempt
 from ...shared.runs.record import TOOLS, FilesOf
+from ...shared.wire import now
 from ..attempts import Attempt
 from ..core.limits import LimitReached
 from ..core.outcome import RunOutcome
@@ -65,7 +67,9 @@ class TournamentPart(Part):
         if not tournament.ended:
             why = tournament.obstacle or LimitReached(TerminationReason.ERROR, "no attempt was made", None)
             run.report_error(str(why), "limit")
-            return RunOutcome(why.reason, f"No attempt was made: {why}.")
+            return RunOutcome(why.reason, f"No attempt has ended by itself: {why}.")
+        if tournament.obstacle:
+            run.emit.emit(ProgressMade(message=f"not all attempts were made: {tournament.obstacle}"))
         return await self._take(min(tournament.ended, key=rank))
 
     async def _take(self, best: Delegation) -> RunOutcome:
@@ -122,25 +126,42 @@ class Tournament:
     """Why a further attempt did not begin."""
 
     async def play(self) -> None:
-        """Makes attempts until one is verified, where that suffices, or all have ended."""
+        """Makes attempts until one is verified, where that suffices, all have ended, or the deadline is reached."""
         waiting, running = deque(range(self.asked.count)), set[asyncio.Task[None]]()
         try:
-            while (waiting or running) and not self._is_decided:
+            while (waiting or running) and not self._is_decided and (left := self._seconds_left) > 0:
                 while waiting and len(running) < self.asked.concurrency:
                     running.add(asyncio.create_task(self._try(waiting.popleft())))
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                done, running = await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 for each in done:
                     each.result()
         finally:
             for each in running:
                 each.cancel()
             await asyncio.gather(*running, return_exceptions=True)
+        if (waiting or running) and not self._is_decided:
+            await self._stop_at_deadline()
 
     @property
     def _is_decided(self) -> bool:
         results = [each.result for each in self.ended if each.result]
         is_verified = any(each.success and each.verification.verdict == "verified" for each in results)
         return is_verified and self.asked.stop == "verified"
+
+    @property
+    def _seconds_left(self) -> float:
+        """By the wall clock, so that the time in the queue counts."""
+        deadline = self.attempt.context.claim.request.deadline
+        return (deadline - now()).total_seconds() if deadline else float("inf")
+
+    async def _stop_at_deadline(self) -> None:
+        """Notes the deadline as the obstacle, and attempts that ended while no worker carried this run out."""
+        deadline = self.attempt.context.claim.request.deadline
+        assert deadline
+        self.obstacle = LimitReached(TerminationReason.TIMEOUT, "deadline", f"{deadline.astimezone(UTC):%FT%TZ}")
+        known = {each.id for each in self.ended}
+        found = await retried(partial(self.attempt.services.store.many, sorted(self.children.known.values())))
+        self.ended += [each for each in found if each.status.finished and each.id not in known]
 
     async def _try(self, number: int) -> None:
         """Begins an attempt, unless that was done, and returns when it has ended."""
