@@ -19,6 +19,8 @@ from .statement import ASKED, BUILD_TYPE, FOUND, GROUNDS, digest, found_of, show
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 _COMPARED = (*GROUNDS, "outcome", "strength", "tests")
+_BY_CHANCE = "flickering"
+"""Which tests failed once of twice before the run is no evidence, and another execution finds others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +127,17 @@ def _check_row(
     name: str, stated: Mapping[str, Any], here: Mapping[str, Any], why: str, item: VerifyItem | None
 ) -> Finding:
     label = f"`{item.run}`" if isinstance(item, CommandCheck) else item.kind if item else ""
-    differing = [each for each in _COMPARED if stated[each] != here[each]]
+    differing = [each for each in _COMPARED if _repeatable(stated[each]) != _repeatable(here[each])]
     if not differing:
         states = ", ".join(f"{ground} {stated[ground]}" for ground in GROUNDS if stated[ground])
         return Finding("✓", name, f"{states}: {clip(visible(label), 200)}")
     detail = "; ".join(f"{each}: stated {_of(stated[each])}, here {_of(here[each])}" for each in differing)
     state = "!" if "unknown" in (here[ground] for ground in GROUNDS) else "✗"
     return Finding(state, name, f"{detail} ({clip(visible(label), 200)})", clip(visible(why.strip()), 500))
+
+
+def _repeatable(fact: Any) -> Any:
+    return {kind: names for kind, names in fact.items() if kind != _BY_CHANCE} if isinstance(fact, Mapping) else fact
 
 
 def _of(value: Any) -> str:

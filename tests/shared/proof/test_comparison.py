@@ -161,6 +161,8 @@ def test_each_fact_is_repeated_differs_or_was_not_tried() -> None:
         ({"strength": "exitCode"}, "✗"),
         ({"tests": {"fixed": ["other"]}}, "✗"),
         ({"tests": {}}, "✗"),
+        ({"tests": {"fixed": ["t"], "flickering": ["by chance"]}}, "✓"),
+        ({"tests": {"fixed": ["t"], "unsteady": ["u"]}}, "✗"),
         ({"candidate": "unknown", "outcome": "inconclusive"}, "!"),
         ({"own_tests": True, "exit_code": 7, "duration_ms": 9, "output_tail": "x", "why": "y"}, "✓"),
     ],
