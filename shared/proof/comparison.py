@@ -20,7 +20,7 @@ from .statement import ASKED, BUILD_TYPE, FOUND, GROUNDS, digest, found_of, show
 _COMMIT = re.compile("[0-9a-f]{40}")
 _COMPARED = (*GROUNDS, "outcome", "strength", "tests")
 _BY_CHANCE = "flickering"
-"""Which tests failed once of twice before the run is no evidence, and another execution finds others."""
+"""Tests that failed once of twice before the run prove nothing, and another execution finds others."""
 
 
 @dataclass(frozen=True, slots=True)
