@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ..shared.background import Backoff
 from ..shared.errors import Misconfigured
-from ..shared.libc import send_on_death_of_parent
 from ..shared.log import log
+from ..shared.own_process import send_on_death_of_parent
 from .home import is_full
 
 TAIL_BYTES = 64 * 1024

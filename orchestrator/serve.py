@@ -15,8 +15,8 @@ from functools import partial
 import uvicorn
 
 from ..shared.errors import DeputizeError, Misconfigured
-from ..shared.libc import keep_memory_private
 from ..shared.log import log, log_uncaught, set_up
+from ..shared.own_process import keep_memory_private
 from ..shared.redis_access import REDIS_SECONDS, reach
 from ..shared.settings import Settings
 from ..shared.text import visible

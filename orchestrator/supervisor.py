@@ -21,8 +21,8 @@ from typing import Any
 
 from ..shared.errors import DeputizeError, Misconfigured
 from ..shared.ids import first_id
-from ..shared.libc import keep_memory_private
 from ..shared.log import log, log_uncaught, set_up
+from ..shared.own_process import keep_memory_private
 from ..shared.settings import Settings
 from ..shared.text import visible
 from ..shared.wire import now

@@ -18,8 +18,8 @@ from kombu.transport import redis as kombu_redis
 from kombu.utils.json import dumps
 
 from .errors import DeputizeError, Misconfigured, Unavailable
-from .libc import keep_memory_private
 from .log import log, masked
+from .own_process import keep_memory_private
 from .runs.keys import KEY_PREFIX
 from .settings import Settings
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..shared import log
 from ..shared.errors import DeputizeError, Misconfigured
-from ..shared.libc import keep_memory_private
 from ..shared.open_files import raise_limit
+from ..shared.own_process import keep_memory_private
 from ..shared.queue import create_app
 from ..shared.redis_access import REDIS_SECONDS, STARTING_SECONDS, reach
 from ..shared.settings import Settings

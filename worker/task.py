@@ -24,9 +24,9 @@ from celery import Celery
 
 from ..shared.connection import REDIS_ERRORS, connect, shielded
 from ..shared.errors import DeputizeError, GoesAlone, Misconfigured, NotFound
-from ..shared.libc import keep_memory_private, send_on_death_of_parent
 from ..shared.log import log, set_up
 from ..shared.marks import MARKS
+from ..shared.own_process import keep_memory_private, send_on_death_of_parent
 from ..shared.queue import TASK, create_app, send_tickets
 from ..shared.runs.store import START_CLAIMS, RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings

@@ -18,7 +18,8 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from deputize.shared.libc import LIBC, send_on_death_of_parent
+from deputize.shared.libc import LIBC
+from deputize.shared.own_process import send_on_death_of_parent
 from tests.containers import profile
 
 _NEW_MOUNTS, _NEW_NAMES, _NEW_IPC, _NEW_PIDS, _NEW_NET = 0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000

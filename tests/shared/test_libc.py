@@ -12,11 +12,9 @@ import pytest
 from deputize.shared.libc import (
     LIBC,
     allocate,
-    is_memory_private,
     is_on_local_disk,
-    keep_memory_private,
-    send_on_death_of_parent,
 )
+from deputize.shared.own_process import is_memory_private, keep_memory_private, send_on_death_of_parent
 
 GET_DEATH_SIGNAL, GET_DUMPABLE, SET_DUMPABLE = 2, 3, 4
 

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from ...shared.errors import DeputizeError, Misconfigured, ToolError
-from ...shared.libc import is_memory_private, keep_memory_private
 from ...shared.listed import Source, listed, outer_rules
 from ...shared.open_files import raise_limit
+from ...shared.own_process import is_memory_private, keep_memory_private
 from ...shared.promises import PROMISES, Finding, Promise
 from ...shared.request import ApprovalMode
 from ...shared.settings import SandboxSettings, Settings, environment

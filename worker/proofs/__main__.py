@@ -25,7 +25,7 @@ from ...shared.git.delivery import objects_over
 from ...shared.git.own import Patience
 from ...shared.git.remote import remote_of
 from ...shared.ids import new_id
-from ...shared.libc import keep_memory_private, send_on_death_of_parent
+from ...shared.own_process import keep_memory_private, send_on_death_of_parent
 from ...shared.patch_format import parse_patch, printable_path, without
 from ...shared.patches.directory import Directory
 from ...shared.patches.merge import MergePlan

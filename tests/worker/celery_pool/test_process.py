@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[3]
 PRIVATE = {
-    "worker": "from deputize.shared.libc import keep_memory_private; keep_memory_private()",
+    "worker": "from deputize.shared.own_process import keep_memory_private; keep_memory_private()",
     "flower": "import deputize.shared.queue; deputize.shared.queue.app",
 }
 
