@@ -110,6 +110,7 @@ def merge_request(first: DelegationRequest, wanted: MergeRequest) -> DelegationR
         task=f"Merge {', '.join(ids)}",
         agent=first.agent,
         workspace=first.workspace,
+        environment=first.environment,
         merges=ids,
         verify=wanted.verify,
         protect=wanted.protect,

@@ -27,6 +27,7 @@ from ..shared.runs import permissions
 from ..shared.runs.cost import fields_of_records
 from ..shared.runs.record import OWNER, not_found
 from ..shared.settings import Settings
+from ..shared.settings.environments import unknown_environment
 from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
 from ..shared.workspaces import UPLOAD_POINTER, upload_link, use_upload
@@ -103,6 +104,8 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
     check_sizes(request)
     if reason := unknown_agent(request.agent, settings.agents):
         raise Invalid.at("/agent", reason)
+    if reason := unknown_environment(request.environment, settings.environments):
+        raise Invalid.at("/environment", reason)
     _check_tools(request.tools, tools)
     if request.output_schema is not None:
         from ..shared.output_schema import check_output_schema

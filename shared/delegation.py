@@ -53,6 +53,7 @@ class TerminationReason(StrEnum):
     WORKER_LOST = "worker_lost"
     WRAPPED_UP = "wrapped_up"
     CHECKS_CANNOT_START = "checks_cannot_start"
+    ENVIRONMENT_FAILED = "environment_failed"
     ERROR = "error"
 
     @property

@@ -25,6 +25,7 @@
     ├── LimitReached             the caller: a limit ended the run; the result names it
     │   └── CapReached           the run itself: it waits until the cap on money has room again
     ├── RepositoryFailed         the caller and the operator: a git repository cannot be used; ``kind`` is the reason
+    ├── EnvironmentFailed        the operator and the caller: what the commands of a run need cannot be prepared
     ├── WorkspaceLost            the caller and the operator: an earlier attempt's files are not on this machine
     └── Fenced                   the worker itself: it lost its lease and must stop at once
 
@@ -269,8 +270,16 @@ class RepositoryFailed(DeputizeError):
         self.kind: RepositoryKind = kind
 
 
+class EnvironmentFailed(DeputizeError):
+    """The environment of a run cannot be prepared; the message ends with the end of its log."""
+
+    reason = "environment_failed"
+
+
 class WorkspaceLost(DeputizeError):
     """An earlier attempt changed files that this worker cannot read; continuing without them would be wrong."""
+
+    reason = "worker_lost"
 
 
 class GoesAlone(Exception):

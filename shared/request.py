@@ -277,6 +277,7 @@ class RequestFields(TypedDict, total=False):
     on_cap: OnCap
     retry: AutomaticRetry | RetryFields | None
     project_instructions: bool
+    environment: str | None
     parent_id: str | None
     idempotency_key: str | None
     continues: str | None
@@ -364,6 +365,8 @@ class DelegationRequest(Request):
     """Whether it is done again by itself where it fails. Null: it is not."""
     project_instructions: bool = Field(default=True, exclude_if=lambda given: given)
     """Whether the model reads AGENTS.md of the files as they were before the run, else CLAUDE.md or GEMINI.md."""
+    environment: str | None = Field(default=None, max_length=MAX_NAME, exclude_if=lambda given: given is None)
+    """A prepared environment of the service's settings. Null: the one whose `match` fits the workspace, if any does."""
     parent_id: str | None = Field(default=None, max_length=MAX_NAME)
     """The delegation whose run submits this one; null for every other caller."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)

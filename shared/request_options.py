@@ -159,6 +159,9 @@ OPTIONS = {
         "Agent",
         choices=("yes", "no"),
     ),
+    "environment": Option(
+        "--environment", "NAME", "A prepared environment of the settings; default: the one that fits.", "Agent"
+    ),
     "deliver/branch": Option("--deliver", "BRANCH", "Push the changes of --git as this branch; {id} is filled in."),
     "deliver/message": Option("--deliver-message", TEXT, "The message of that commit.", kind="text"),
     "deliver/pullRequest/title": Option("--pull-request", "TITLE", "Open a pull request for it."),

@@ -32,6 +32,7 @@ from .celery_pool.process import ProgressEvents
 from .core.emit import Emitter
 from .core.part import Part
 from .economy.senders import BatchSenders
+from .environments.environments import EnvironmentsOfWorker
 from .fleet.admission.outage import Outages
 from .fleet.gate import SharedPrefixes
 from .fleet.inbox import WRAP_UP_SECONDS
@@ -281,6 +282,7 @@ def offer_of(
         default_kit=default_kit(settings, tools),
         bounds=bounds,
         sandbox_problem=sandbox_problem,
+        environments=EnvironmentsOfWorker(settings, bounds, network),
         network=network,
     )
 

@@ -61,7 +61,7 @@ def exit_code_of_result(result: ToolAgentResult) -> Exit:
         return Exit.NOT_PROVEN if result.mark == "unproven" else Exit.SUCCEEDED
     if result.status == "cancelled":
         return Exit.CANCELLED
-    if result.termination_reason == "checks_cannot_start":
+    if result.termination_reason in ("checks_cannot_start", "environment_failed"):
         return Exit.UNREACHABLE  # nothing was tried: what is missing is on the service's machine
     return Exit.LIMIT if result.termination_reason.is_limit else Exit.FAILED
 

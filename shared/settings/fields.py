@@ -30,6 +30,7 @@ from ..log import Format
 from ..request import ApprovalMode, Limits
 from ..request_options import Effort
 from ..webhooks import Webhook, parsed_secret, wrong_url
+from .environments import EnvironmentSettings
 from .models import ModelPrice, ModelSettings, check_name
 from .sandbox import SandboxSettings, sandbox_table
 from .schedules import ScheduleSettings
@@ -400,6 +401,8 @@ class SettingsFields(_Table):
     """What begins work by `POST /v1/triggers/NAME`; a table ``triggers.NAME`` each. A variable holds JSON."""
     schedules: Annotated[dict[TableName, ScheduleSettings], TABLE] = {}
     """What the service begins at certain times; a table ``schedules.NAME`` each. A variable holds JSON."""
+    environments: Annotated[dict[TableName, EnvironmentSettings], TABLE] = {}
+    """What is prepared for the commands of runs; a table ``environments.NAME`` each. A variable holds JSON."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
     log_format: Format = "auto"
     """``auto``: lines for people on a terminal, else JSON. ``json`` and ``text``: that everywhere."""

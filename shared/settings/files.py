@@ -12,7 +12,7 @@ import re
 import stat
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -127,12 +127,14 @@ def _parsed(data: bytes, path: Path, paths: Set[str]) -> dict[str, Any]:
 def _tables_of(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields the tables in which paths may be."""
     sandbox = values.get("sandbox")
-    profiles = sandbox.get("profiles") if isinstance(sandbox, dict) else None
-    in_profiles = profiles.values() if isinstance(profiles, dict) else ()
-    triggers = values.get("triggers")
-    of_triggers = triggers.values() if isinstance(triggers, dict) else ()
-    tables = (values, values.get("tools"), sandbox, values.get("redis"), *in_profiles, *of_triggers)
+    in_profiles = _inner(sandbox.get("profiles")) if isinstance(sandbox, dict) else ()
+    of_tables = [each for name in ("triggers", "environments") for each in _inner(values.get(name))]
+    tables = (values, values.get("tools"), sandbox, values.get("redis"), *in_profiles, *of_tables)
     yield from (table for table in tables if isinstance(table, dict))
+
+
+def _inner(table: Any) -> Collection[Any]:
+    return table.values() if isinstance(table, dict) else ()
 
 
 def _from(folder: Path, value: Any) -> Any:

@@ -14,6 +14,7 @@ from ..errors import Misconfigured
 from ..request import Limits
 from ..wire import explain
 from . import files, variables
+from .environments import secret_paths
 from .fields import RedisSettings, SettingsFields, SpendSettings, ToolSettings, WebhookSettings
 from .models import ModelSettings
 from .sandbox import SandboxSettings, sandbox_table
@@ -92,6 +93,11 @@ class Settings(SettingsFields):
         return self.workspaces / "setup"
 
     @property
+    def prepared(self) -> Path:
+        """Where prepared environments are kept: on the disk of the workspaces, for all workers that share it."""
+        return self.workspaces / "environments"
+
+    @property
     def repositories(self) -> Path:
         """Where clones of git repositories are kept: on the disk of the workspaces that are copied from them."""
         return self.workspaces / "repositories"
@@ -102,10 +108,10 @@ class Settings(SettingsFields):
 
     @property
     def private(self) -> tuple[Path, ...]:
-        """What no sandbox may show: the state of this service, its keys for git hosts, those of proofs and triggers."""
+        """What no sandbox may show: the state of this service, its keys for git hosts, and other secrets."""
         of_git = self.git_credentials_file, self.git_signing_key_file
-        of_triggers = secret_files(self.triggers)
-        return (self.home, self.workspaces, self.proof_key_folder, *filter(None, of_git), *of_triggers)
+        of_tables = *secret_files(self.triggers), *secret_paths(self.environments)
+        return (self.home, self.workspaces, self.proof_key_folder, *filter(None, of_git), *of_tables)
 
     @property
     def secrets(self) -> list[str]:

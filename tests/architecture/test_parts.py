@@ -18,6 +18,7 @@ FILES = {
     "tournament": ["worker/tournament"],
     "rounds": ["worker/verification/rounds.py"],
     "subagents": ["worker/parts/subagents.py", "worker/subagents"],
+    "maintenance": ["worker/parts/maintenance.py"],
     "retry": ["worker/parts/retry.py"],
     "claims": ["worker/verification/summary_claims.py"],
     "delivery": ["worker/parts/delivery.py"],

@@ -65,6 +65,7 @@ REQUEST = DelegationRequest.model_validate(
         "priority": 7,
         "webhook": {"url": "https://example.org/done", "events": ["delegation.finished"], "secretName": "ci"},
         "retry": {"attempts": 2, "on": ["timeout", "error"]},
+        "environment": "shop",
         "parentId": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t0",
         "idempotencyKey": "order-17",
         "continues": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t1",

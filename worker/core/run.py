@@ -9,7 +9,15 @@ from dataclasses import replace
 from functools import partial
 
 from ...shared.delegation import TerminationReason, ToolAgentResult
-from ...shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
+from ...shared.errors import (
+    EnvironmentFailed,
+    Fenced,
+    Misconfigured,
+    ModelUnavailable,
+    Refused,
+    RepositoryFailed,
+    WorkspaceLost,
+)
 from ...shared.events import Heartbeat, RunResumed, RunStarted
 from ...shared.fleet import ToolTraits
 from ...shared.log import bind, log
@@ -108,8 +116,8 @@ class Run:
             may_pass = error.kind == "repository_unreachable"
             self.context.report_error(str(error), error.kind)
             return RunOutcome(TerminationReason.ERROR if may_pass else TerminationReason.REFUSED, str(error), may_pass)
-        except WorkspaceLost as error:
-            return self._failure(TerminationReason.WORKER_LOST, str(error))
+        except (WorkspaceLost, EnvironmentFailed) as error:
+            return self._failure(TerminationReason(error.reason), str(error))
         except (ModelUnavailable, Misconfigured) as error:
             may_pass = isinstance(error, ModelUnavailable) and error.may_pass
             return self._failure(TerminationReason.MODEL_UNAVAILABLE, str(error), may_pass=may_pass)

@@ -67,6 +67,14 @@ def _claims(attempt: Attempt) -> Part | None:
     return SummaryFacts(attempt)
 
 
+def _maintenance(attempt: Attempt) -> Part | None:
+    if not attempt.services.settings.environments or not _request(attempt).needs_model:
+        return None
+    from .maintenance import Maintenance
+
+    return Maintenance(attempt)
+
+
 def _delivery(attempt: Attempt) -> Part | None:
     if not isinstance(_request(attempt).workspace, GitWorkspace):
         return None
@@ -97,6 +105,7 @@ PARTS = (
     Row("webhook", _webhook),
     Row("reading", Reading),
     Row("instructions", lambda attempt: attempt.instructions),  # behind ``reading``, which notes the task first
+    Row("maintenance", _maintenance),
     Row("snapshots", Snapshots),  # behind ``reading``: what it adds to a result is bounded
     Row("merge", _merge),
     Row("tournament", _tournament),

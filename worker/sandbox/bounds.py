@@ -337,18 +337,22 @@ class WorkerBounds:
         report: Write = lambda sentence: None,
         limits: SandboxSettings | None = None,
         base: int | None = None,
+        changes: Path | None = None,
     ) -> RunBounds:
-        """Returns the bounds of a new run that may write to the directory. Raises OSError.
+        """Returns the bounds of a new run that may write to the directory, and to that of ``changes``. Raises OSError.
 
         ``report`` receives the limits for which commands in the background were killed. ``limits`` are those of the
         run's profile; default: those of the worker. ``base`` is what the directory takes, if that is known.
         """
         limits = limits or self.limits
-        return self._run(limits, DiskLimit([folder], limits.disk_bytes, "sandbox.disk_bytes", base), report)
+        folders = [folder, changes] if changes else [folder]
+        return self._run(limits, DiskLimit(folders, limits.disk_bytes, "sandbox.disk_bytes", base), report)
 
-    def set_up(self, folders: Sequence[Path], limits: SandboxSettings) -> RunBounds:
-        """Returns those of a new set-up command. Raises OSError."""
-        return self._run(limits, DiskLimit(folders, limits.setup_disk_bytes, "sandbox.setup_disk_bytes", 0))
+    def set_up(
+        self, folders: Sequence[Path], limits: SandboxSettings, setting: str = "sandbox.setup_disk_bytes"
+    ) -> RunBounds:
+        """Returns those of a new set-up command; ``setting`` is where its disk limit stands. Raises OSError."""
+        return self._run(limits, DiskLimit(folders, limits.setup_disk_bytes, setting, 0))
 
     @property
     def room(self) -> int:

@@ -22,10 +22,11 @@ from ..contracts import Command, Completed
 from ..linux.system import exhausted
 from . import egress, environment, seccomp
 from .bounds import Member, RunBounds, WorkerBounds
-from .buffers import BoundedBuffer
+from .buffers import BoundedBuffer, tee
 from .command import create_status_file, read_status_file
 from .egress import CommandProxy, Egress
 from .environment import MOUNT, OFFLINE, SCRATCH, VARIABLES, BindMount, Bwrap
+from .layers import CHANGES, fitting, layer_options
 from .namespaces import MountNamespace, writable_mount_refusal
 from .process import GUARD_SHELL, SHELL_SCRIPTS, Leftovers, Process, Sink, guard, split_leftovers
 from .project_tools import NO_TOOLS, ProjectTools
@@ -60,7 +61,7 @@ class Bubblewrap:
     system's own programs; default: those of this machine. ``tools`` are the project's own. ``bounds`` are those of the
     run; default: own ones. ``status_folder`` is the directory of status files; without it none are written.
     ``read_only`` keeps commands from changing the workspace. ``reach`` decides which hosts they reach; default:
-    none.
+    none. ``changes`` is the folder for what they write over the tools' layers; without it they cannot.
     """
 
     _selftest_result: ClassVar[SelfTestResult | None] = None
@@ -76,11 +77,12 @@ class Bubblewrap:
         bounds: RunBounds | None = None,
         read_only: bool = False,
         reach: Egress | None = None,
+        changes: Path | None = None,
     ) -> None:
         self._workspace, self._tools = workspace, tools
         self.bounds = bounds or WorkerBounds(SandboxSettings()).run(workspace)
         self._owns_bounds = bounds is None
-        self._read_only = read_only
+        self._read_only, self._changes = read_only, changes
         self._reach = reach
         self._status_folder = status_folder
         self._bwrap = bwrap
@@ -162,7 +164,7 @@ class Bubblewrap:
     async def _run(self, command: Command, on_output: Callable[[bytes], None] | None) -> Completed:
         start = time.monotonic()
         buffers = [BoundedBuffer(command.max_output, command.keep) for _ in range(2)]
-        sinks: list[Sink] = [_tee(buffer.add, on_output) for buffer in buffers]
+        sinks: list[Sink] = [tee(buffer.add, on_output) for buffer in buffers]
         process, member = await self._start(command, sinks[0], sinks[1])
         proxy, timed_out = self._running.get(process), False
         try:
@@ -279,9 +281,10 @@ class Bubblewrap:
 
     def _mount_refusal(self, init: int) -> str | None:
         """Returns why the mounts of a sandbox that is set up must not be used, or None."""
-        if not self._tools.dependencies:  # only their paths lead through the workspace
+        if not (self._tools.dependencies or self._tools.layers):  # only their paths lead through the workspace
             return None
         made_for_them = [mount.target for mount in (*self._programs, *self._tools.mounts) if mount.writable]
+        made_for_them += [layer.target for layer in self._tools.layers if self._changes]
         return writable_mount_refusal(init, [SCRATCH, *self._roots * (not self._read_only), *made_for_them])
 
     @property
@@ -320,18 +323,23 @@ class Bubblewrap:
         for mount, targets in self._tools.missing(self._workspace):
             for target in targets:
                 options += ["--ro-bind", self._source(mount), target]
+        options += layer_options(fitting(self._tools.layers, self._fd), self._changes, self._place)
         for root in self._roots:
             options += ["--remount-ro", root] * self._read_only
         return options
 
     def _source(self, mount: BindMount) -> str:
-        return self._namespace.path(mount.name) if self._namespace else str(mount.source)
+        return self._place(mount.name, mount.source)
+
+    def _place(self, name: str, source: Path) -> str:
+        return self._namespace.path(name) if self._namespace else str(source)
 
     def _mount_namespace(self, bwrap: Bwrap) -> MountNamespace:
         if self._namespace is None:
             sources = {"workspace": self._workspace}
             mounts = (*self._programs, *self._tools.mounts, *self._tools.dependencies.values())
-            sources |= {mount.name: mount.source for mount in mounts}
+            sources |= {mount.name: mount.source for mount in (*mounts, *self._tools.layers)}
+            sources |= {CHANGES: self._changes} if self._changes else {}
             sources |= {f"bwrap/{part.name}": part for part in bwrap.parts}
             self._namespace = MountNamespace(sources)
         return self._namespace
@@ -365,17 +373,6 @@ class NoSandbox:
 
 Sandbox = Bubblewrap | NoSandbox
 """What a run has. Await the ``end`` of its ``shells`` before closing it."""
-
-
-def _tee(buffer: Sink, on_output: Sink | None) -> Sink:
-    loop = asyncio.get_running_loop()
-
-    def sink(data: bytes) -> None:
-        buffer(data)
-        if on_output:
-            loop.call_soon(on_output, data)  # the loop reports exceptions of the callback
-
-    return sink
 
 
 def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:

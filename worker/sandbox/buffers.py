@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import regex
 
@@ -58,6 +58,18 @@ class BoundedBuffer:
             return bytes(self._head)
         gap = b"\n[... %d bytes dropped ...]\n" % self.dropped
         return bytes(self._head + gap + self._tail[-self._tail_size :])
+
+
+def tee(buffer: Callable[[bytes], None], on_output: Callable[[bytes], None] | None) -> Callable[[bytes], None]:
+    """Returns what adds to the buffer, and hands on later, by the event loop, which reports exceptions of it."""
+    loop = asyncio.get_running_loop()
+
+    def sink(data: bytes) -> None:
+        buffer(data)
+        if on_output:
+            loop.call_soon(on_output, data)
+
+    return sink
 
 
 class OutputBuffer:

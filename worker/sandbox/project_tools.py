@@ -39,6 +39,7 @@ from .environment import (
     secrets_in,
 )
 from .kept_environments import inside, is_environment, outside
+from .layers import Layer
 
 VENVS = (".venv", "venv", "env")
 """Names of a project's virtual environment."""
@@ -82,8 +83,21 @@ class ProjectTools:
     """Directories of the project, by name, that are shown where the workspace lacks them."""
     shown: tuple[Path, ...] = ()
     """Directories that the operator shows."""
+    layers: tuple[Layer, ...] = ()
+    """What was prepared for the runs of an environment."""
+    overlays: bool = False
+    """Whether commands may write over it."""
+    maintenance: str = ""
+    """A script that is run before the commands of a run, and before each check."""
     notes: tuple[str, ...] = ()
     """Sentences about what was found and is not shown."""
+
+    def folder_for_changes(self, folder: Path) -> Path | None:
+        """Returns the folder, made where needed, for what commands write over the layers; None where they may not."""
+        if not self.layers or not self.overlays:
+            return None
+        folder.mkdir(mode=0o755, exist_ok=True)
+        return folder
 
     def missing(self, workspace: Path) -> list[tuple[BindMount, list[str]]]:
         """Returns the mounts of what the workspace lacks, with the paths at which each is to appear."""

@@ -59,6 +59,11 @@ class GlobState:
                 return True
         return False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing below this directory can match."""
+        return not self._reached
+
     def inside(self, name: str) -> GlobState:
         """Returns the state at a subdirectory."""
         return GlobState([(parts, _step(states, parts, name)) for parts, states in self._reached])

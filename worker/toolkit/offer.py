@@ -12,6 +12,7 @@ from ...shared.log import log
 from ...shared.request_rules import sandbox_of
 from ...shared.runs.record import Claim
 from ...shared.settings import SandboxSettings, Settings
+from ..environments.environments import EnvironmentsOfWorker
 from ..sandbox.bounds import WorkerBounds
 from ..sandbox.bubblewrap import Bubblewrap, NoSandbox, Sandbox
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
@@ -40,6 +41,7 @@ class RunOffer:
     default_kit: Sequence[str]
     bounds: WorkerBounds
     sandbox_problem: str | None
+    environments: EnvironmentsOfWorker | None = None
     network: Network | None = None
     """Where commands reach hosts, by default the machine's."""
 
@@ -53,13 +55,18 @@ class RunOffer:
         It runs only where the workspace was not changed yet. Raises ``Invalid`` if it fails.
         """
         asked = claim.request
+        if not self.sandbox_problem:
+            own = self.environments
+            workspace.tools = await own.of_run(asked, workspace, report, self.settings) if own else None
+        if workspace.tools:
+            return workspace.tools
         untouched = claim.is_first or len(claim.history) <= 1  # no reply, so no call
         is_copy = untouched and not (asked.continues or asked.from_turn) and asked.parent_id is None
         return await self._tools(workspace, workspace.path, build=is_copy, report=report)
 
     async def tools_of_base(self, workspace: Workspace) -> ProjectTools:
         """Returns what commands find whose files are those from the run's start, whatever it has changed since."""
-        return await self._tools(workspace, workspace.base)
+        return workspace.tools or await self._tools(workspace, workspace.base)
 
     async def _tools(
         self,
@@ -97,8 +104,9 @@ class RunOffer:
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
+        changes = None if read_only else tools.folder_for_changes(workspace.changes)
         with (
-            self.bounds.run(workspace.path, report, self.profile, workspace.taken) as bounds,
+            self.bounds.run(workspace.path, report, self.profile, workspace.taken, changes) as bounds,
             Bubblewrap(
                 workspace.path,
                 status_folder=workspace.status_folder,
@@ -106,6 +114,7 @@ class RunOffer:
                 bounds=bounds,
                 read_only=read_only,
                 reach=reach_of(self.settings, "allowed_hosts", on_refused, network=self.network),
+                changes=changes,
             ) as sandbox,
         ):
             bounds.begin()  # before the first command, which need not wait for it then

@@ -50,6 +50,10 @@ class Generation:
         return generation_path(self.folder, name, self.number)
 
     @property
+    def changes(self) -> Path:
+        return self._path("changes")
+
+    @property
     def files(self) -> Path:
         return self._path("files")
 

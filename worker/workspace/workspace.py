@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspa
 from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, delete, upload_path
 from ..sandbox.environment import MOUNT, owner
 from ..sandbox.full_disk import FullDisk
+from ..sandbox.project_tools import ProjectTools
 from ..threads import (
     give_way,
     release_slot,
@@ -72,7 +73,13 @@ class Workspace:
         """The copy from the run's start, which no command sees."""
         self.status_folder = generation.status_folder
         self.files = Files(self.path, MOUNT, owner())
-        self._folder = generation.folder
+        self.folder = self._folder = generation.folder
+        """The folder of the delegation."""
+        self.changes = generation.changes
+        """Where what commands write over prepared directories goes, which are none of the run's files."""
+        self.tools: ProjectTools | None = None
+        """What an environment lets commands find, once that is known."""
+        self.until_closed = ExitStack()
         self.origin = read_origin(self._folder)
         """The directory that the first of a chain of copies was made from; None for an empty workspace."""
         self._fds = [os.open(folder, _FOLDER) for folder in (self.path, self.base)]
@@ -133,6 +140,7 @@ class Workspace:
     def close(self) -> None:
         """Closes the descriptors; the files remain."""
         self.files.close()
+        self.until_closed.close()
         while self._fds:
             os.close(self._fds.pop())
 

@@ -131,6 +131,7 @@ def test_every_way_to_end_has_its_exit_code() -> None:
         "worker_lost": 1,
         "wrapped_up": 4,
         "checks_cannot_start": 3,
+        "environment_failed": 3,
         "error": 1,
     }
 

@@ -12,9 +12,11 @@ from ....shared.errors import ErrorType, ToolError
 from ....shared.facts import GroundState
 from ....shared.text import terminal_text
 from ...contracts import Command, Completed
+from ...environments.maintenance import maintained
 from ...sandbox.bubblewrap import Bubblewrap
 from ...sandbox.environment import MOUNT
 from ...sandbox.full_disk import FullDisk
+from ...sandbox.layers import make_room
 from ...sandbox.project_tools import ProjectTools
 from ...threads import run_in_thread
 from ...toolkit.offer import RunOffer
@@ -95,16 +97,20 @@ class CommandRunner:
             await run_in_thread(FullDisk(ground).with_room, lay_repository, ground)
         before = await run_in_thread(stamps, ground)
         tools = replace(self.project, mounts=(*self.project.mounts, *mounts))
+        changes = await run_in_thread(self._prepare, ground)
         seconds = check.timeout_seconds or self.seconds
         kept = _REPORT_BYTES if how.reads_output else _KEPT_BYTES
         with ExitStack() as opened:
             channel = None if how.plain else opened.enter_context(ReportChannel(programs, how.socket, how.pipes))
-            bounds = opened.enter_context(self.offer.bounds.run(ground, limits=self.offer.profile))
-            sandbox = opened.enter_context(Bubblewrap(ground, tools=tools, bounds=bounds))
+            own = self.offer.bounds.run(ground, limits=self.offer.profile, changes=changes)
+            sandbox = Bubblewrap(ground, tools=tools, bounds=opened.enter_context(own), changes=changes)
+            opened.enter_context(sandbox)
             argv = shell(how.line, has_bash=sandbox.program("bash") is not None)
             command = Command(argv, seconds, env=how.variables, max_output=kept, merged=True)
             command = replace(command, keeps_priority=True)
             try:
+                if why := await maintained(sandbox, tools):
+                    return Observed("unknown", why=why)
                 done = await sandbox.run(command)
             except ToolError as error:
                 if error.type is not ErrorType.SANDBOX_UNAVAILABLE:
@@ -115,6 +121,14 @@ class CommandRunner:
         sent = await run_in_thread(channel.report) if channel else None
         seen = await run_in_thread(_observed, done, how, (reports, ground, sent), seconds)
         return replace(seen, rewritten=await run_in_thread(_rewritten, ground, before, check, seen.report))
+
+    def _prepare(self, ground: Path) -> Path | None:
+        """Makes room for the layers, whatever the run has put at their paths. Returns the folder for changes to them.
+
+        It is new, so that no check sees what the run or another check has written over what was prepared.
+        """
+        make_room(self.project.layers, ground)
+        return self.folder("changes") if self.project.layers and self.project.overlays else None
 
 
 def _rewritten(ground: Path, before: Mapping[str, Stamp], check: CommandCheck, report: Report | None) -> frozenset[str]:

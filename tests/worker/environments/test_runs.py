@@ -1,0 +1,208 @@
+"""Runs with a prepared environment: what their commands and checks see of it, and what they cannot do to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.request import DirectoryWorkspace
+from tests.runs.bench import Bench, call, open_bench, say, script
+
+SETUP = """
+cat lock >counted
+echo x >>/opt/home/runs
+mkdir -p .venv/bin tool/bin
+printf '#!/bin/sh\\necho from the environment\\n' >.venv/bin/greet
+touch .venv/pyvenv.cfg
+chmod 755 .venv/bin/greet
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> DirectoryWorkspace:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "lock").write_text("one")
+    (folder / "code.txt").write_text("code")
+    return DirectoryWorkspace(kind="directory", path=str(folder))
+
+
+def tables(project: DirectoryWorkspace, setup: str = SETUP, **more: Any) -> dict[str, Any]:
+    return {"shop": {"match": [project.path], "setup": setup, "inputs": ["lock"], **more}}
+
+
+def bash(line: str) -> list[dict[str, Any]]:
+    return [call("bash", command=line)]
+
+
+async def printed(bench: Bench, result: Any) -> list[str]:
+    return [step.result.strip() for step in await bench.steps(result)]
+
+
+def prepared(bench: Bench) -> list[Path]:
+    return [path.parent for path in bench.settings.prepared.glob("*/facts.json")]
+
+
+async def test_commands_find_what_was_prepared_and_it_is_no_change_of_theirs(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    line = "greet; echo mine >.venv/mine; cat .venv/mine; rm .venv/bin/greet; ls .venv/bin; cat ~/runs; ls"
+    async with open_bench(redis_url, tmp_path / "h", environments=tables(project)) as bench:
+        for _ in range(2):
+            model = script(tmp_path, bash(line), bash("cat .venv/mine"), [say("ok")])
+            result = await bench.run(model=model, workspace=project)
+            assert result.success, result
+            first, second = await printed(bench, result)
+            assert first.split() == ["from", "the", "environment", "mine", "x", "code.txt", "lock", "tool"]
+            assert second == "mine"
+            assert (result.files_modified, result.ignored_files) == ([], [])
+        assert len(prepared(bench)) == 1
+
+
+async def test_checks_see_what_was_prepared_and_nothing_that_the_run_has_made_of_it(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    poison = "printf '#!/bin/sh\\nexit 0\\n' >.venv/bin/judge; judge && echo poisoned; echo fixed >code.txt"
+    setup = f"{SETUP}\nprintf '#!/bin/sh\\ngrep -q \"$1\" code.txt\\n' >.venv/bin/judge; chmod 755 .venv/bin/judge"
+    async with open_bench(redis_url, tmp_path / "h", environments=tables(project, setup)) as bench:
+        for wanted, candidate in (("fixed", "green"), ("other", "red")):
+            planted = call("write_file", path=".venv/bin/judge", content="#!/bin/sh\nexit 0\n")
+            model = script(tmp_path, [planted], bash(poison), [say("done")])
+            checks = [{"kind": "command", "run": f"judge {wanted}"}]
+            result = await bench.run(model=model, workspace=project, verify=checks, max_verify_rounds=0)
+            assert "poisoned" in (await printed(bench, result))[1]
+            (check,) = result.verification.checks
+            assert (check.base, check.candidate) == ("red", candidate)
+
+
+async def test_a_set_up_sees_the_inputs_alone_and_is_run_again_when_one_changes(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    setup = "mkdir made; ls >made/seen; cat lock >>made/seen; echo changed >lock; mkdir made/code"
+    async with open_bench(redis_url, tmp_path / "h", environments=tables(project, setup)) as bench:
+        for version, count in (("one", 1), ("one", 1), ("two", 2)):
+            Path(project.path, "lock").write_text(version)
+            Path(project.path, "code.txt").write_text(f"of no importance {count}")
+            model = script(tmp_path, bash("cat made/seen lock"), [say("ok")])
+            result = await bench.run(model=model, workspace=project)
+            assert (await printed(bench, result))[0].split() == ["lock", "made", f"{version}{version}"]
+            assert len(prepared(bench)) == count
+
+
+async def test_a_request_names_an_environment_that_fits_no_pattern(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    other = {"other": {"setup": "mkdir other; echo other >other/name"}}
+    async with open_bench(redis_url, tmp_path / "h", environments=tables(project) | other) as bench:
+        model = script(tmp_path, bash("cat other/name; ls -d .venv"), [say("ok")])
+        result = await bench.run(model=model, workspace=project, environment="other")
+        assert (await printed(bench, result))[0].startswith("other")
+        assert [path.name.rpartition("-")[0] for path in prepared(bench)] == ["other"]
+
+
+async def test_a_set_up_that_fails_ends_the_run_with_the_end_of_its_log(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    setup = "echo before; false; echo after"
+    async with open_bench(redis_url, tmp_path / "h", environments=tables(project, setup)) as bench:
+        result = await bench.run(model=script(tmp_path, [say("never")]), workspace=project)
+        assert (result.termination_reason, result.turn_count) == ("environment_failed", 0)
+        assert "'shop' ended with exit code 1.\nbefore\nIt has no network" in result.summary
+        assert prepared(bench) == []
+
+
+async def test_a_set_up_that_does_not_end_is_stopped_and_named(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    table = tables(project, "mkdir half; sleep 98765", setup_seconds=0.5)
+    async with open_bench(redis_url, tmp_path / "h", environments=table) as bench:
+        result = await bench.run(model=script(tmp_path, [say("never")]), workspace=project)
+        assert "did not end within 0.5 s (environments.shop.setup_seconds)" in result.summary
+        assert [path for path in bench.settings.prepared.iterdir() if path.is_dir()] == []
+
+
+async def test_a_secret_is_the_set_ups_alone_and_no_log_has_it(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cr3t-of-the-index\n")
+    token.chmod(0o600)
+    setup = 'echo "the token is $TOKEN"; test ${#TOKEN} = 19; mkdir made; echo ok >made/ok'
+    table = tables(project, setup, secrets={"TOKEN": str(token)})
+    async with open_bench(redis_url, tmp_path / "h", environments=table) as bench:
+        line = "cat made/ok; echo \"[$TOKEN]\"; cat /proc/self/environ | tr '\\0' '\\n' | grep -c TOKEN"
+        result = await bench.run(model=script(tmp_path, bash(line), [say("ok")]), workspace=project)
+        assert (await printed(bench, result))[0].split()[:3] == ["ok", "[]", "0"]
+        (log,) = bench.settings.prepared.glob("*.log")
+        assert log.read_text() == "the token is ***\n"
+
+
+async def test_a_secret_that_the_set_up_leaves_in_a_file_ends_the_run(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cr3t-of-the-index")
+    token.chmod(0o600)
+    table = tables(project, "echo //index/:_auth=$TOKEN >~/.npmrc", secrets={"TOKEN": str(token)})
+    async with open_bench(redis_url, tmp_path / "h", environments=table) as bench:
+        result = await bench.run(model=script(tmp_path, [say("never")]), workspace=project)
+    assert "left a secret in home/.npmrc" in result.summary
+    assert result.termination_reason == "environment_failed"
+
+
+async def test_links_that_a_set_up_leaves_lead_nowhere_outside(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "key").write_text("the key")
+    setup = (
+        f"ln -s {private} node_modules; mkdir -p .venv; ln -s {private}/key .venv/pyvenv.cfg; ln -s {private} .venv/bin"
+    )
+    async with open_bench(redis_url, tmp_path / "h", environments=tables(project, setup)) as bench:
+        line = "cat node_modules/key .venv/pyvenv.cfg .venv/bin/key; echo seen"
+        result = await bench.run(model=script(tmp_path, bash(line), [say("ok")]), workspace=project)
+        (seen,) = await printed(bench, result)
+        assert "the key" not in seen
+        assert "seen" in seen
+
+
+async def test_the_maintenance_is_run_before_the_first_turn_and_before_each_check(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    table = tables(project, maintenance="test ! -e tool/fresh; echo fresh >tool/fresh")
+    async with open_bench(redis_url, tmp_path / "h", environments=table) as bench:
+        checks = [{"kind": "command", "run": "grep fresh tool/fresh && grep -q new code.txt"}]
+        model = script(tmp_path, bash("cat tool/fresh; echo new >code.txt"), [say("ok")])
+        result = await bench.run(model=model, workspace=project, verify=checks)
+        assert (await printed(bench, result))[0] == "fresh"
+        assert [(check.base, check.candidate) for check in result.verification.checks] == [("red", "green")]
+
+
+async def test_a_maintenance_that_fails_ends_the_run(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    table = tables(project, maintenance="echo stale; exit 3")
+    async with open_bench(redis_url, tmp_path / "h", environments=table) as bench:
+        result = await bench.run(model=script(tmp_path, [say("never")]), workspace=project)
+    assert (result.termination_reason, result.turn_count) == ("environment_failed", 0)
+    assert "ended with exit code 3\nstale" in result.summary
+
+
+async def test_a_continuation_has_the_environment_of_the_files_that_it_goes_on_with(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    """A set-up of what an agent has changed would run the agent's code with the network and the secrets of set-ups."""
+    async with open_bench(redis_url, tmp_path / "h", environments=tables(project)) as bench:
+        model = script(tmp_path, bash("echo hostile >lock"), [say("ok")], bash("greet"), [say("ok")])
+        first = await bench.run(model=model, workspace=project)
+        second = await bench.run(model=model, workspace=project, continues=first.delegation_id)
+        assert (await printed(bench, second))[-1] == "from the environment"
+        files = bench.settings.workspaces / first.delegation_id / "files"
+        copied = DirectoryWorkspace(kind="directory", path=str(files))
+        model = script(tmp_path, bash("greet"), [say("ok")])
+        third = await bench.run(model=model, workspace=copied)
+        assert (await printed(bench, third))[-1] == "from the environment"
+        assert len(prepared(bench)) == 1
