@@ -25,7 +25,8 @@ from deputize.worker.workspace.files import Files
 from tests.worker.growing_checks import raw
 
 NOT_OF_RUNS = (
-    *("worker/adapters", "worker/celery_pool", "worker/economy", "worker/fleet", "worker/linux"),
+    *("worker/adapters", "worker/celery_pool", "worker/economy", "worker/environments"),
+    *("worker/fleet", "worker/linux"),
     *(
         "worker/promises",
         "worker/standby",
@@ -136,13 +137,15 @@ _HANDED_ON: Mapping[str, str] = {
     "worker/models/scripted.py": "TemplateContext.text load_script ScriptedModel.__init__ ScriptedModel.open",
     "worker/permission.py": "details_of",
     "worker/run_files.py": "collect_outputs",
-    "worker/sandbox/bounds.py": "Member.__init__ Member.kill Member.report RunBounds.kill_largest_writer",
+    "worker/sandbox/bounds.py": "Member.__init__ Member.kill Member.report RunBounds.kill_largest_writer "
+    "WorkerBounds.set_up",
     "worker/sandbox/bubblewrap.py": (
         "Bubblewrap.program Bubblewrap.outcome Bubblewrap.has_begun NoSandbox.__init__ NoSandbox.program "
         "NoSandbox.outcome NoSandbox.has_begun guarded refuse_nul without_script memfd"
     ),
     "worker/sandbox/environment.py": "is_below system_program program packaged_program refusal_reason secrets_in",
     "worker/sandbox/kept_environments.py": "outside",
+    "worker/sandbox/layers.py": "Layer.of_workspace",
     "worker/sandbox/namespaces.py": "MountNamespace.__init__ MountNamespace.path writable_mount_refusal",
     "worker/sandbox/process.py": "Process.__init__",
     "worker/sandbox/project_tools.py": "shown_paths find_tools on_path is_kept",
