@@ -12,9 +12,9 @@ from ..shared.errors import Conflict, Invalid, RepositoryFailed, Unavailable
 from ..shared.facts import GitFacts
 from ..shared.git.delivery import SECONDS, Delivery
 from ..shared.git.evidence import RunNotes
-from ..shared.git.hosts import api_hosts, no_api
 from ..shared.git.notes import attach_note
 from ..shared.git.own import Patience
+from ..shared.git.pull_requests import api_hosts, no_api
 from ..shared.git.remote import check_branch, check_ref, check_url
 from ..shared.masking import SecretMask
 from ..shared.request import DelegationRequest, Deliver, GitWorkspace

@@ -217,7 +217,7 @@ def display(*, show_outcomes: bool = True, stream: bool = False) -> Display:
     and the output of commands, too.
     """
     if sys.stderr.isatty():
-        from .table import Console, Table
+        from .live_table import Console, Table
 
         if not Console(stderr=True).is_dumb_terminal:
             return Table(show_outcomes=show_outcomes, stream=stream)

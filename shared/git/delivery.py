@@ -29,9 +29,9 @@ from ..wording import put_back
 from .clones import Clone, Wanted, clone_of
 from .command import PUSH, UPLOAD_PACK
 from .evidence import MAX_BODY, RunNotes, evidence_of, executed_by_hosts
-from .hosted import run_by_hosts
-from .hosts import pull_request
+from .executed_files import run_by_hosts
 from .own import OwnRepository, Patience, written_by
+from .pull_requests import pull_request
 from .remote import Remote, remote_of
 from .signing import made_commit
 

@@ -10,7 +10,7 @@ from tests.architecture.sources import dotted, name, nodes, python_files, tree
 
 WAYS_OUT = {
     "orchestrator/cli/output.py": "every line of every command",
-    "orchestrator/cli/table.py": "redraws the lines at the bottom of a terminal, visible text only",
+    "orchestrator/cli/live_table.py": "redraws the lines at the bottom of a terminal, visible text only",
     "orchestrator/cli/markdown.py": "renders into a string, which output.py writes",
 }
 PRINTS = {"print", "input", "pprint", "rich.print"}

@@ -304,7 +304,7 @@ _OF_OPERATORS = """
     worker/sandbox/buffers.py:BoundedBuffer.__init__
 """
 _OF_PROGRAMS = """
-    shared/git/command.py:git shared/git/command.py:running_git shared/git/hosts.py:pull_request
+    shared/git/command.py:git shared/git/command.py:running_git shared/git/pull_requests.py:pull_request
     shared/git/own.py:OwnRepository.records shared/git/own.py:OwnRepository.run shared/git/notes.py:attach_note
     shared/git/delivery.py:objects_over
     worker/sandbox/command.py:create_status_file worker/sandbox/command.py:read_status_file
@@ -408,7 +408,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
             "worker/verification/canary.py:reverse_scripts",
             "worker/verification/canary.py:reversed_paths",
             "worker/verification/grounds/left_files.py:put_back",
-            "worker/verification/runners/commands.py:Observed.completed",
+            "worker/verification/runners/execution.py:Observed.completed",
             "worker/verification/reports/report_channel.py:ReportChannel.__init__",
         ),
         *("worker/verification/reports/report_files.py:" + name for name in ("read_inside", "remove_old")),

@@ -23,7 +23,7 @@ from deputize.worker.verification.protected import paths as protected
 from deputize.worker.verification.reports import report_files
 from deputize.worker.verification.reports import states as reports
 from deputize.worker.verification.runners import known as runners
-from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.runners.execution import Observed
 from deputize.worker.verification.sources import (
     broken_functions,
     broken_scripts,

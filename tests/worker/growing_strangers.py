@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from deputize.shared import notebook
-from deputize.shared.git import command, credentials, hosted, own, remote
+from deputize.shared.git import command, credentials, executed_files, own, remote
 from deputize.shared.libc import closing_fd
 from deputize.shared.settings import Settings
 from deputize.worker.instructions import files
@@ -58,7 +58,9 @@ def _hidden(text: str) -> None:
 READS_OF_STRANGERS: Mapping[str, Callable[[str], object]] = {
     "shared/git/command.py:blob_id": lambda text: command.blob_id(raw(text)),
     "shared/git/credentials.py:names_of": credentials.names_of,
-    "shared/git/hosted.py:run_by_hosts": lambda text: hosted.run_by_hosts([text[:PATH], *text.split("a")]),
+    "shared/git/executed_files.py:run_by_hosts": lambda text: executed_files.run_by_hosts(
+        [text[:PATH], *text.split("a")]
+    ),
     "shared/git/own.py:failure_of": lambda text: own.failure_of("push", "https://a.example/b", text),
     "shared/git/remote.py:check_branch": lambda text: remote.check_branch(text, "/deliver/branch"),
     "shared/git/remote.py:check_ref": lambda text: remote.check_ref(text, "/workspace/ref"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from ...shared.errors import ErrorType
-from ...shared.git.hosted import run_by_hosts
+from ...shared.git.executed_files import run_by_hosts
 from ...shared.request import ApprovalMode
 from ...shared.text import clip
 from ..tools.base import Kind

@@ -27,7 +27,7 @@ from .own_checks import CheckKind, CheckKinds, own_states
 from .own_tests import CodeBefore, judged_by_own, lay_functions_before, own_tests, suspected
 from .protected.paths import Protection
 from .reports.states import Report
-from .runners.commands import CommandRunner, Observed
+from .runners.execution import CommandRunner, Observed
 from .runners.known import Instrumented
 from .startable import why_newly_red, why_not_started, why_still_red
 from .verdict import GOOD, Judgement, Observations, of_files, with_as_left

@@ -19,7 +19,7 @@ from .executions import OneCheck, beside, has_time
 from .expected_files import ExpectedFiles
 from .grounds.ground import reader_of, write
 from .protected.named_files import with_targets
-from .runners.commands import Observed
+from .runners.execution import Observed
 from .runners.known import Instrumented, unreported
 from .second_execution import Repetition
 from .sources.broken_sources import break_sources, only_executes_python, only_reads, unnoticed

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...shared.facts import Ground
 from .grounds.ground import Candidate, Grounds
-from .runners.commands import CommandRunner, Observed
+from .runners.execution import CommandRunner, Observed
 
 T = TypeVar("T")
 EXECUTIONS = 10

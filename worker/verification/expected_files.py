@@ -22,7 +22,7 @@ from ..workspace.tree_changes import remove
 from .executions import OneCheck, beside
 from .grounds.ground import reader_of, write
 from .reports.states import Report
-from .runners.commands import Observed
+from .runners.execution import Observed
 from .runners.known import Instrumented
 from .sources.broken_sources import CODE
 from .sources.file_texts import TESTS

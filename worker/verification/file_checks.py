@@ -12,7 +12,7 @@ from ..threads import ComputeLimit
 from ..workspace.workspace import Changed
 from .grounds.ground import changes_by_path, content_of
 from .protected.paths import Globs
-from .runners.commands import Observed
+from .runners.execution import Observed
 
 MAX_FILE_BYTES = 64 << 20
 MATCH_SECONDS = 1.0

@@ -24,7 +24,7 @@ from .grounds.ground import Candidate, reader_of, write
 from .kept_python import fixtures_of, kept_python, reaches_further
 from .protected.paths import OF_LOCKS, SOURCE_FOLDERS, Protection, of_ini
 from .reports.states import Report
-from .runners.commands import Observed
+from .runners.execution import Observed
 from .sources.broken_sources import CODE, broken_content, broken_functions
 from .sources.functions_before import with_functions_before
 

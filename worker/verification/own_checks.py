@@ -15,7 +15,7 @@ from ..workspace.manifest import scan
 from ..workspace.workspace import Changed
 from .file_checks import MAX_FILE_BYTES
 from .grounds.ground import changes_by_path, content_of
-from .runners.commands import Observed
+from .runners.execution import Observed
 
 
 class CheckArguments(Wire):

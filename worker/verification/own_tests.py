@@ -16,7 +16,7 @@ from ..workspace.source import open_folder
 from .grounds.ground import Candidate, write
 from .protected.paths import Protection
 from .reports.states import Report
-from .runners.commands import Observed
+from .runners.execution import Observed
 from .sources.broken_sources import CODE, broken_functions
 from .sources.functions_before import functions_in, source_of, with_functions_before
 from .suspicions.scan import in_own_tests

@@ -23,7 +23,7 @@ from .grounds.ground import Candidate
 from .grounds.left_files import is_named, left, paths_of, put_back
 from .reports.report_files import read_inside
 from .reports.states import Report
-from .runners.commands import Observed
+from .runners.execution import Observed
 from .runners.known import Instrumented
 from .sources.broken_scripts import SUFFIXES
 from .sources.functions_before import Function

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .protected.paths import SOURCE_FOLDERS
-from .runners.commands import NOT_EXECUTABLE, NOT_FOUND, Observed
+from .runners.execution import NOT_EXECUTABLE, NOT_FOUND, Observed
 
 REMEDY = (
     "Install what is missing where commands find it (a .venv or node_modules in the workspace's folder, an environment "

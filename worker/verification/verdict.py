@@ -12,7 +12,7 @@ from ...shared.facts import SUFFICIENT, Check, CheckOutcome, GroundState, Suspic
 from ...shared.text import count
 from ..sandbox.environment import MOUNT
 from .reports.states import Report, TestState
-from .runners.commands import NO_TESTS_RAN, Observed
+from .runners.execution import NO_TESTS_RAN, Observed
 
 GOOD: Sequence[CheckOutcome] = ("evidence", "no_regression")
 MAX_LISTED = 20

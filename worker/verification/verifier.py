@@ -27,7 +27,7 @@ from .grounds.ground import Candidate, GroundError, Grounds, fingerprint, protec
 from .known_verdicts import KnownVerdicts
 from .own_checks import CheckKind, CheckKinds, why_unusable
 from .review import Reviewer
-from .runners.commands import CommandRunner, Observed
+from .runners.execution import CommandRunner, Observed
 from .runners.known import Instrumented
 from .startable import REMEDY, why_not_started
 from .suspicions.scan import suspicions_of

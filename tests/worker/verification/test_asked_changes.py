@@ -7,7 +7,7 @@ import pytest
 from deputize.worker.verification.asked_changes import AskedChanges, asked_changes
 from deputize.worker.verification.kept_python import reaches_further
 from deputize.worker.verification.reports.states import Place, Report, TestState
-from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.runners.execution import Observed
 from deputize.worker.verification.verdict import Observations
 
 OF_TESTS = "tests/test_price.py"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deputize.worker.verification.reports.states import Report, TestState
-from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.runners.execution import Observed
 from deputize.worker.verification.verdict import Observations
 
 

@@ -10,7 +10,7 @@ from deputize.worker.verification.kept_python import kept_python
 from deputize.worker.verification.kept_tests import KeptTests, break_functions, finds_only, same_script
 from deputize.worker.verification.protected.paths import Protection
 from deputize.worker.verification.reports.states import Place, Report
-from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.runners.execution import Observed
 
 BEFORE = "import price\n\nALL = [1]\n\ndef test_a():\n    assert price.total(1) == 1\n"
 TEST = "\ndef test_b():\n    assert price.total(2) == 2\n"

@@ -11,7 +11,7 @@ import pytest
 
 from deputize.worker.verification.own_tests import judged_by_own, own_tests
 from deputize.worker.verification.reports.states import Place, Report
-from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.runners.execution import Observed
 from deputize.worker.verification.sources.broken_sources import broken_functions
 from deputize.worker.verification.sources.functions_before import functions_in, source_of, with_functions_before
 from deputize.worker.verification.suspicions.scan import in_own_tests

@@ -14,7 +14,7 @@ import pytest
 from deputize.shared.checks import CommandCheck
 from deputize.worker.verification.grounds.left_files import is_named, left, put_back
 from deputize.worker.verification.reports.states import Place, Report, TestState
-from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.runners.execution import Observed
 from deputize.worker.verification.runners.known import Instrumented
 from deputize.worker.verification.second_execution import Repetition, keeps_state
 from deputize.worker.verification.verdict import Judgement, Observations

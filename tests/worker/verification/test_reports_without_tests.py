@@ -10,7 +10,7 @@ from deputize.shared.facts import GroundState
 from deputize.worker.contracts import Completed
 from deputize.worker.verification.confirmation import _passes
 from deputize.worker.verification.reports.states import Report
-from deputize.worker.verification.runners.commands import NO_TESTS, NO_TESTS_RAN, Observed, _observed
+from deputize.worker.verification.runners.execution import NO_TESTS, NO_TESTS_RAN, Observed, _observed
 from deputize.worker.verification.runners.known import Instrumented
 
 BENT = frozenset({"assert.ok"})

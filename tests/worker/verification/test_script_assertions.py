@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deputize.worker.verification.runners.known import Instrumented
-from deputize.worker.verification.runners.runner_programs import ASSERTIONS
+from deputize.worker.verification.runners.reporters import ASSERTIONS
 from tests.worker.verification.reporting import reported
 
 NODE = shutil.which("node") or "node"

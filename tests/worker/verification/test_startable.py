@@ -10,7 +10,7 @@ import pytest
 from deputize.shared.events import TurnStarted
 from deputize.shared.facts import GroundState
 from deputize.worker.verification.reports.states import Place, Report
-from deputize.worker.verification.runners.commands import Observed
+from deputize.worker.verification.runners.execution import Observed
 from deputize.worker.verification.startable import why_not_started, why_still_red
 from tests.runs.bench import Bench, call, say, script
 from tests.worker.verification.held import GOOD

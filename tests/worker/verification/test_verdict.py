@@ -9,7 +9,7 @@ import pytest
 
 from deputize.shared.facts import Check, CheckOutcome, GroundState, Suspicion, Verdict
 from deputize.worker.verification.reports.states import Place, Report, TestState
-from deputize.worker.verification.runners.commands import NO_TESTS_RAN, Observed
+from deputize.worker.verification.runners.execution import NO_TESTS_RAN, Observed
 from deputize.worker.verification.verdict import STATES, Observations, demoted, of_canary, verdict_of, with_as_left
 
 ONE: dict[str, Any] = {"a[1]": "passed"}

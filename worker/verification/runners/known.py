@@ -15,7 +15,7 @@ from ..protected.named_files import Read, package_scripts
 from ..reports.report_files import merged, of_builds, of_tap_folder, of_text, read_inside
 from ..reports.states import Report, of_cargo, of_go
 from .python_runners import CHANNEL, PYTEST, PYTEST_ORDER, UNITTEST
-from .runner_programs import ASSERTIONS, MOCHA, NODE, RESULTS, SITE
+from .reporters import ASSERTIONS, MOCHA, NODE, RESULTS, SITE
 
 PROGRAMS, REPORTS = "/opt/check", "/opt/report"
 _UNITTEST = re.compile(r"(\bpython[\d.]*\s+(?:-[BbdOqsuvx]+\s+)*-m\s+)unittest(?=\s|$)")

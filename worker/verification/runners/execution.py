@@ -1,4 +1,4 @@
-"""One run of a check's command on one ground, in a fresh sandbox without network."""
+"""One execution of a check's command on one ground, in a fresh sandbox without network."""
 
 from __future__ import annotations
 

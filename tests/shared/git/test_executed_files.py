@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deputize.shared.git.hosted import run_by_hosts
+from deputize.shared.git.executed_files import run_by_hosts
 
 
 def test_services_beside_the_git_host_are_known_and_files_of_programs_are_not() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    known = tomllib.loads(Path(__file__).with_name("hosted.toml").read_text("utf-8"))
+    known = tomllib.loads(Path(__file__).with_name("executed_files.toml").read_text("utf-8"))
     folders = "|".join(map(re.escape, known["folders"]))
     return re.compile(rf"(?:{folders})(?:/.*)?|{'|'.join(known['files'])}", re.DOTALL)
 

@@ -12,8 +12,8 @@ import pytest
 from deputize.shared.errors import RepositoryFailed
 from deputize.shared.facts import Verdict
 from deputize.shared.git.delivery import Delivery
-from deputize.shared.git.hosts import api_hosts
 from deputize.shared.git.own import Patience
+from deputize.shared.git.pull_requests import api_hosts
 from deputize.shared.settings import Settings
 from tests.network.git_server import TOKEN, USER, GitServer, git, make_repository
 from tests.network.github_api import GithubApi, github_api
