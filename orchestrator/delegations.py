@@ -23,6 +23,7 @@ from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.proof.file import Proof
 from ..shared.queue import Ticket
+from ..shared.replicas import Unacknowledged, replicas_of
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
 from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
@@ -127,7 +128,7 @@ class Delegations(Service):
         given = None if arguments is None else dict(arguments)
         answer = PermissionAnswer(outcome=outcome, reason=reason, arguments=given, by=by, at=now())
         await check_arguments(self.store.redis, self._fleet, id, arguments)
-        await permissions.answer(self.store.redis, id, answer)
+        await permissions.answer(self.store.redis, id, answer, self.store.replicas)
 
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
@@ -180,28 +181,35 @@ class Delegations(Service):
         if starts:
             await check_caps(self.store.redis, self._settings.spend, requests, self.ownership.owner)
         new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
-        answers = await self.store.accept(
-            new,
-            self._settings.claim_seconds,
-            asked=asked,
-            owner=self.ownership.owner,
-            confined=self.ownership.is_confined,
-            temporary=self._settings.temporary,
-            webhook=self._settings.webhook.default,
-            trace=traceparent.current(),
-            key_seconds=key_seconds,
-        )
+        try:
+            answers = await self.store.accept(
+                new,
+                self._settings.claim_seconds,
+                asked=asked,
+                owner=self.ownership.owner,
+                confined=self.ownership.is_confined,
+                temporary=self._settings.temporary,
+                webhook=self._settings.webhook.default,
+                trace=traceparent.current(),
+                key_seconds=key_seconds,
+            )
+        except Unacknowledged:
+            await self._withdraw(new)
+            raise
         tickets = [
             Ticket(id, request.title, request.priority)
             for (id, request, _), answer in zip(new, answers, strict=True)
             if starts and not (answer.replayed or request.after)  # a janitor sends it when that may start
         ]
         await self._dispatcher.send(tickets)
-        delegations = await self.store.many([answer.id for answer in answers])
-        return [
-            AcceptedDelegation(delegation, answer.replayed)
-            for delegation, answer in zip(delegations, answers, strict=True)
-        ]
+        found = zip(await self.store.many([answer.id for answer in answers]), answers, strict=True)
+        return [AcceptedDelegation(delegation, answer.replayed) for delegation, answer in found]
+
+    async def _withdraw(self, new: Sequence[tuple[str, DelegationRequest, Limits]]) -> None:
+        """Cancels those that would be done twice when their caller sends them again: without a key to find them by."""
+        for id, request, _ in new:
+            if request.idempotency_key is None:
+                await self.store.cancel(id)
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
         found = await self._found(id)
@@ -415,5 +423,5 @@ async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Del
         Dispatcher(settings, redis_url) as dispatcher,
         published_caps(redis, settings),
     ):
-        store = RunStore(redis, settings.retention_seconds)
+        store = RunStore(redis, settings.retention_seconds, replicas_of(settings))
         yield Delegations(settings, store, follower, Fleet(redis), dispatcher)

@@ -33,6 +33,7 @@ from .runs.keys import channel_in
 T = TypeVar("T")
 ScriptCall = tuple[Sequence[str], Mapping[str, Any], Sequence[Any]]
 """Keys, named arguments, and values that follow these as they are, so that large ones are not encoded twice."""
+Lasts = Callable[[], bool]
 
 REDIS_DOWN = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """Errors of an unreachable Redis: a later retry is right, and every script is idempotent."""
@@ -214,8 +215,11 @@ class Pipe:
         """Queues a script and returns a future of its reply. Callers that wait for it call ``flush``."""
         return self.deferred(script, lambda: (keys, arguments, values))
 
-    def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
-        """The same with what ``call`` returns when the script is sent: until then, it can grow."""
+    def deferred(self, script: Script, call: Callable[[], ScriptCall], *, lasts: Lasts = bool) -> asyncio.Future[Any]:
+        """The same with what ``call`` returns when the script is sent: until then, it can grow.
+
+        ``lasts`` is called then: whether replicas must have the write before the reply (``shared/replicas.py``).
+        """
         assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
         return self._ask(lambda: script.command(*call(), self._database), transient=False)
 
@@ -275,9 +279,7 @@ class Pipe:
                 self._connection = await self._redis.connection_pool.get_connection()
             fresh = not self._loaded
             if fresh:
-                loaded = await self._say([("SCRIPT", "LOAD", script.source) for script in self._scripts])
-                if refusal := next((answer for answer in loaded if isinstance(answer, ResponseError)), None):
-                    raise refusal
+                await self._load()
                 self._loaded = True
             answers = await self._say([job.command for job in batch])
         if not fresh and any(isinstance(answer, NoScriptError) for answer in answers):
@@ -287,6 +289,11 @@ class Pipe:
         if (refusal := next(filter(refuses_for_now, answers), None)) is not None:
             raise refusal
         return answers
+
+    async def _load(self) -> None:
+        loaded = await self._say([("SCRIPT", "LOAD", script.source) for script in self._scripts])
+        if refusal := next((answer for answer in loaded if isinstance(answer, ResponseError)), None):
+            raise refusal
 
     async def _say(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Returns the reply to each command, error replies included. Raises one of ``REDIS_ERRORS``."""

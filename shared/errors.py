@@ -16,7 +16,8 @@
     │   │   └── ScopeMissing     the token is not meant for this (HTTP 403, exit code 3)
     │   └── Forbidden            sent by a page of another origin (HTTP 403, exit code 2)
     ├── Unavailable              the operator and the caller: Redis or the service is away (HTTP 503, exit code 3)
-    │   └── OutOfSpace           the operator: Redis cannot write, because its disk is full (HTTP 507, exit code 3)
+    │   ├── OutOfSpace           the operator: Redis cannot write, because its disk is full (HTTP 507, exit code 3)
+    │   └── Unacknowledged       the operator: too few replicas of Redis have a write (HTTP 503, exit code 3)
     ├── DelegationFailed         the caller, who asked with ``raise_for_status``: the result is not a success
     ├── Misconfigured            the operator: a setting is wrong (exit code 3)
     ├── ToolError                the model: it is the tool's result, so that the model can correct itself

@@ -70,6 +70,13 @@ RUN_RETRIES = Metric(
     "deputize_run_retries_total", "counter", "Failed runs that are done again from the start.", ("reason",)
 )
 LEASES_LOST = Metric("deputize_leases_lost_total", "counter", "Runs whose worker was lost or stood still.")
+STORE_LOSSES = Metric(
+    "deputize_store_losses_total",
+    "counter",
+    "Failovers of Redis that lost acknowledged writes, and accepted delegations that were lost so.",
+    ("what",),
+    begins_with=[("acknowledgement",), ("delegation",)],
+)
 TURNS = Metric("deputize_turns_total", "counter", "Turns, each with one complete reply of the model.")
 TOKENS = Metric(
     "deputize_tokens_total",
@@ -109,7 +116,7 @@ WEBHOOK_TRIES = Metric(
 )
 COUNTED = [
     *(ACCEPTED, FINISHED, RUN_RETRIES, LEASES_LOST, TURNS, TOKENS, COST, MODEL_RETRIES, FIRST_TOKEN, TOOL),
-    *(SANDBOX_FAILURES, WEBHOOK_TRIES),
+    *(SANDBOX_FAILURES, WEBHOOK_TRIES, STORE_LOSSES),
 ]
 KINDS = {
     "inputTokens": "input",

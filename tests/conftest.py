@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.processes.leaks", "tests.processes.redis_server", "tests.runs.bench", "tests.runs.fleet"]
+pytest_plugins = [
+    *("tests.processes.leaks", "tests.processes.redis_server", "tests.processes.replication"),
+    *("tests.runs.bench", "tests.runs.fleet"),
+]
 
 # How long an example takes is the machine's business. In CI the same examples are tried every time.
 settings.register_profile(

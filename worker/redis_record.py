@@ -24,7 +24,8 @@ class RedisRecord:
     pipe: Pipe
 
     def write(self, id: str, fence: str, update: Callable[[], RunUpdate]) -> asyncio.Future[Any]:
-        return self.pipe.deferred(RECORD, partial(_sent, update, id, fence))
+        made: list[RunUpdate] = []
+        return self.pipe.deferred(RECORD, partial(_sent, update, id, fence, made), lasts=lambda: made[0].begins)
 
     def publish(self, id: str, frame: str) -> None:
         self.pipe.publish(channel(id), frame)
@@ -33,8 +34,9 @@ class RedisRecord:
         self.pipe.flush()
 
 
-def _sent(update: Callable[[], RunUpdate], id: str, fence: str) -> ScriptCall:
-    return script_call(update(), id, fence)
+def _sent(update: Callable[[], RunUpdate], id: str, fence: str, made: list[RunUpdate]) -> ScriptCall:
+    made.append(update())
+    return script_call(made[0], id, fence)
 
 
 def script_call(update: RunUpdate, id: str, fence: str) -> ScriptCall:

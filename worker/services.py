@@ -22,6 +22,7 @@ from ..shared.log import log
 from ..shared.masking import SecretMask
 from ..shared.metrics import OTHER
 from ..shared.queue import Ticket
+from ..shared.replicas import pipe_of, replicas_of
 from ..shared.request import DirectoryWorkspace, GitWorkspace
 from ..shared.request_rules import foreign_script
 from ..shared.runs.keys import LEASES, record_key
@@ -350,17 +351,18 @@ async def _connected(
     redis_url: str, settings: Settings, standby: Standby
 ) -> AsyncGenerator[tuple[RunStore, Pipe, Leases]]:
     """Opens the connections of the process: what waits on one of them does not delay the others."""
+    replicas = replicas_of(settings)
     async with (
         connect(redis_url) as redis,
         connect(redis_url, timeout=None) as writing,
         connect(redis_url, timeout=None) as renewing,
         connect(redis_url, retries=0) as listening,
-        Pipe(writing, WRITING) as pipe,
+        pipe_of(writing, WRITING, replicas) as pipe,
         Pipe(renewing, [RENEW]) as renewals,
         Bus(listening) as bus,
     ):
         leases = Leases(renewals, bus, settings.lease_seconds, standby)
-        yield RunStore(redis, settings.retention_seconds), pipe, leases
+        yield RunStore(redis, settings.retention_seconds, replicas), pipe, leases
 
 
 @asynccontextmanager

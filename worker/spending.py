@@ -11,7 +11,7 @@ from typing import Any
 
 from ..shared.connection import Pipe, retried
 from ..shared.delegation import TerminationReason
-from ..shared.errors import Fenced
+from ..shared.errors import Fenced, ModelUnavailable, Unavailable
 from ..shared.events import ProgressMade
 from ..shared.runs.caps import Cap
 from ..shared.runs.record import OWNER, RESERVED
@@ -143,13 +143,16 @@ class ReservedMoney(Part):
                     raise Fenced
 
     async def _ask(self, wanted: float = 0, least: float = 0, *, cut: bool = False) -> list[str]:
-        return await asyncio.shield(self._send(wanted, least, cut=cut))
+        try:
+            return await asyncio.shield(self._send(wanted, least, cut=cut))
+        except Unavailable as error:
+            raise ModelUnavailable(f"no money can be reserved: {error}", may_pass=True) from error
 
     def _send(self, wanted: float = 0, least: float = 0, *, cut: bool = False) -> asyncio.Future[list[str]]:
         claim, spent = self.run.claim, self.run.meter.own.cost_usd or 0
         caps = [cap.to_dict() for cap in self.caps]
         call = spend_call(claim.id, claim.fence, spent, wanted, least, caps, number=self._number, cut=cut)
-        answer = self.pipe.script(SPEND, *call)
+        answer = self.pipe.deferred(SPEND, lambda: (*call, ()), lasts=lambda: wanted > 0)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may not be awaited
         self.pipe.flush()
         return answer

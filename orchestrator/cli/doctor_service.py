@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...shared.errors import DeputizeError, Misconfigured, RepositoryFailed
 from ...shared.promises import Finding
+from ...shared.text import count
 from .connect import own_token
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
             took = time.perf_counter() - began
             info: dict[str, Any] = await redis.info()
             clock, _ = await redis.time()
+            losses = await lost_histories(redis)
             with suppress(ResponseError):  # a provider's server may not allow CONFIG
-                info |= await redis.config_get("appendfsync")
+                info |= await redis.config_get("appendfsync", "min-replicas-to-write")
     except (RedisError, OSError, ValueError) as error:
         yield Finding("✗", "redis", f"does not answer: {error}", "start it, or correct DEPUTIZE_REDIS_URL")
         return
@@ -50,7 +52,7 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
     yield await _permissions(url)
     yield _eviction(info)
     yield _persistence(info)
-    for row in replica_rows(info):
+    for row in replica_rows(info, settings.redis.replicas, losses):
         yield row
     yield _clock(clock)
 
@@ -109,11 +111,34 @@ def _persistence(info: dict[str, Any]) -> Finding:
             return Finding("!", "aof", detail, "CONFIG SET appendfsync always")
 
 
-def replica_rows(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yields a warning where the server has replicas, which do not know what it has answered last."""
-    if number := int(info.get("connected_slaves", 0)):
-        detail = f"{number}: a failover to one that lags loses accepted delegations, and may repeat effects"
-        yield Finding("!", "replicas", detail, "fail over only by hand, to one that has caught up")
+def replica_rows(info: Mapping[str, Any], wanted: int = 0, losses: int = 0) -> Iterator[Finding]:
+    """Yields whether the replicas are there that writes wait for, and whether a failover may lose some."""
+    number = int(info.get("connected_slaves", 0))
+    if losses:
+        detail = f"{count(losses, 'failover')} lost writes that replicas had acknowledged"
+        yield Finding(
+            "!", "failovers", detail, "the service's log names lost delegations; let all replicas acknowledge"
+        )
+    if not wanted:
+        if number:
+            detail = f"{number}: a failover to one that lags loses accepted delegations, and may repeat effects"
+            yield Finding("!", "replicas", detail, "set DEPUTIZE_REDIS_REPLICAS to how many must have a write")
+        return
+    if number < wanted:
+        detail = f"{number} of {wanted} are connected: nothing is accepted, and nothing with an effect begins"
+        yield Finding("✗", "replicas", detail, "start them, or lower DEPUTIZE_REDIS_REPLICAS")
+    else:
+        yield Finding("✓", "replicas", f"{number} connected; {wanted} must have what is accepted and what begins")
+    if info.get("min-replicas-to-write") == "0":
+        detail = "0: a primary that is cut off from its replicas takes writes, which are lost"
+        yield Finding("!", "min-replicas-to-write", detail, f"CONFIG SET min-replicas-to-write {wanted}")
+
+
+async def lost_histories(redis: Any) -> int:
+    """Returns how many failovers have lost acknowledged writes (``shared/replicas.py``)."""
+    from ...shared.runs.keys import ACKNOWLEDGED
+
+    return sum(name.startswith("lost:") for name in await redis.hkeys(ACKNOWLEDGED))
 
 
 def _clock(theirs: int) -> Finding:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..connection import Script
 from ..delegation import Delegation, Status
@@ -28,6 +28,9 @@ from ..permission import (
 from ..wire import now
 from ..wording import answer_words
 from .keys import PENDING, grants_key, permission_channel, permissions_key, record_key
+
+if TYPE_CHECKING:
+    from ..replicas import Replicas
 
 ANSWER = Script("answer")
 ID = re.compile(r"prm_([0-9a-z]{26})_[0-9a-f]{8}")
@@ -127,14 +130,15 @@ def unknown(id: str) -> NotFound:
     )
 
 
-async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequest:
+async def answer(redis: Any, id: str, given: PermissionAnswer, replicas: Replicas | None = None) -> PermissionRequest:
     """Writes the answer of a request, and answers those of the same run tree that it covers, too.
 
-    Raises ``NotFound``, ``Invalid``, and ``Conflict`` where it was answered before or does not wait any more.
+    Raises ``NotFound``, ``Invalid``, ``Conflict`` where it was answered before or does not wait any more, and
+    ``Unacknowledged`` where too few ``replicas`` have the answer.
     """
     kept = await find(redis, id)
     _check(kept, given)
-    verdict, *before = await write_answer(redis, kept, given)
+    verdict, *before = await write_answer(redis, kept, given, replicas=replicas)
     match verdict:
         case "before":
             first = PermissionAnswer.model_validate_json(before[0])
@@ -151,7 +155,14 @@ async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequ
     return kept.request
 
 
-async def write_answer(redis: Any, kept: KeptRequest, given: PermissionAnswer, *, ends: bool = False) -> list[str]:
+async def write_answer(
+    redis: Any,
+    kept: KeptRequest,
+    given: PermissionAnswer,
+    *,
+    ends: bool = False,
+    replicas: Replicas | None = None,
+) -> list[str]:
     """Writes the answer, if it is the first one; ``ends``: because the time is over. See ``answer.lua``."""
     asker, root = kept.request.delegation_id, kept.request.path[0]
     keys = [permissions_key(asker), PENDING, grants_key(root), record_key(root)]
@@ -164,7 +175,7 @@ async def write_answer(redis: Any, kept: KeptRequest, given: PermissionAnswer, *
         "grants": grants_of(kept.subject, given.outcome),
         "channel": permission_channel(asker),
     }
-    return await ANSWER.run(redis, keys, arguments)
+    return await (replicas.run(redis, ANSWER, keys, arguments) if replicas else ANSWER.run(redis, keys, arguments))
 
 
 async def answer_covered(redis: Any, kept: KeptRequest, given: PermissionAnswer) -> None:

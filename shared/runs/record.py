@@ -43,6 +43,8 @@ CLOSED = "closed"
 TRACE = "trace"
 ATTEMPT_SPAN = "attempt_span"
 MESSAGES = "messages"
+DOUBT = "doubt"
+"""Whether Redis has lost acknowledged writes since the run began."""
 PROOF = "proof"
 """The envelope of the signed statement of a verified result."""
 TOOLS = "tools"
@@ -220,6 +222,7 @@ KEPT: Mapping[str, Callable[[str], Any]] = {
     REFUSALS: json.loads,
     OWNER: str,
     RESERVED: str,
+    DOUBT: str,
 }
 """The fields of the record that a claim passes on to the capabilities that store them, and how they are read."""
 

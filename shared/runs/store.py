@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from redis.asyncio import Redis
 
@@ -57,6 +57,9 @@ from .record import (
 )
 from .spend import SPEND
 from .unstarted import ending, state_of
+
+if TYPE_CHECKING:
+    from ..replicas import Replicas
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 MOST_LOST_STARTS = 10
@@ -117,10 +120,12 @@ class Reaped:
 class RunStore:
     """Reads and writes the records. One instance serves a whole process."""
 
-    def __init__(self, redis: Redis, retention_seconds: int) -> None:
+    def __init__(self, redis: Redis, retention_seconds: int, replicas: Replicas | None = None) -> None:
         # redis-py types every command as a reply or an awaitable of one, which no type checker can narrow.
         self.redis: Any = redis
         self.retention = retention_seconds
+        self.replicas = replicas
+        """Those that must have what is accepted; None where there are none."""
 
     async def accept(
         self,
@@ -142,7 +147,7 @@ class RunStore:
         those of ``owner``. They belong to it, or to their parent's; a ``confined`` owner's have no parent of another
         owner. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``; new idempotency keys
         are kept for ``key_seconds``. Raises ``KeyReused`` for a key of another body or a removed delegation, ``Fenced``
-        where the parent's fence differs.
+        where the parent's fence differs, and ``Unacknowledged`` where too few replicas have the records.
         """
         described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace, owner=owner)
         sent, keys = asked or [each[1] for each in new], [INDEX, LEASES]
@@ -154,13 +159,22 @@ class RunStore:
         seconds = {"claim_ms": int(claim_seconds * 1000), "idempotency_seconds": key_seconds}
         arguments: dict[str, Any] = {**seconds, **COUNTING, "channel": EVENTS, "fence": fence, "confined": confined}
         arguments["delegations"] = [described(*each, request) for each, request in zip(new, sent, strict=True)]
-        verdict, *answers = await ACCEPT.run(self.redis, keys, arguments)
+        records = [record_key(id) for id, _, _ in new]
+        verdict, *answers = await self._accepted(keys, arguments, records, unbounded=bool(fence))  # a run has limits
         if verdict == "fenced":
             raise Fenced
         if detail := REUSED.get(verdict):
             mistakes = [{"pointer": "/idempotencyKey", "detail": detail}]
             raise KeyReused(f"this idempotency key was {detail}; send a new key", mistakes)
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
+
+    async def _accepted(
+        self, keys: Sequence[str], arguments: Mapping[str, Any], records: Sequence[str], *, unbounded: bool
+    ) -> list[Any]:
+        if self.replicas is None:
+            return await ACCEPT.run(self.redis, keys, arguments)
+        asking = self.replicas.run(self.redis, ACCEPT, keys, arguments, records=records, unbounded=unbounded)
+        return await asking
 
     async def claim(
         self,

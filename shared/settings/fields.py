@@ -177,6 +177,8 @@ class RedisSettings(_Table):
     """The certificate (PEM) that this side shows to a server that wants one."""
     key_file: AbsolutePath | None = None
     """Its key, if that is not in the same file."""
+    replicas: int = Field(default=0, ge=0, le=9)
+    """How many must have a write before a caller gets its reply, or something is done that cannot be undone."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -17,6 +17,7 @@ FILES = {
     "merge": ["worker/merges"],
     "tournament": ["worker/tournament"],
     "rounds": ["worker/verification/rounds.py"],
+    "failover": ["worker/parts/failover.py"],
     "subagents": ["worker/parts/subagents.py", "worker/subagents"],
     "maintenance": ["worker/parts/maintenance.py"],
     "retry": ["worker/parts/retry.py"],

@@ -24,8 +24,9 @@ from tests.waiting import until_sync
 class RedisProcess:
     """One server of a test's own. A killed one can be started again with its data."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.embedded: EmbeddedRedis = prepare(folder)
+        self._options = options
         self.url = self.embedded.url
         self.client = redis.Redis.from_url(self.url)
         """Kept: a connection costs as much as ten commands."""
@@ -33,7 +34,7 @@ class RedisProcess:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            self.embedded.command,
+            [*self.embedded.command, *self._options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from deputize.shared.connection import Pipe, Script, ScriptCall
+from deputize.shared.connection import Lasts, Pipe, Script, ScriptCall
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import RECORD, WRITING
 from deputize.worker.task import carry_out
@@ -33,11 +33,11 @@ class CutPipe(Pipe):
     ) -> asyncio.Future[Any]:
         return self.deferred(script, lambda: (keys, arguments, values))
 
-    def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
+    def deferred(self, script: Script, call: Callable[[], ScriptCall], *, lasts: Lasts = bool) -> asyncio.Future[Any]:
         self.left -= script is RECORD
         if not self.is_cut:
             self.flush()  # so that writes are as small as they can be
-            return super().deferred(script, call)
+            return super().deferred(script, call, lasts=lasts)
         lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         lost.cancel()
         return lost

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from deputize.shared.connection import Pipe, Script, ScriptCall, connect
+from deputize.shared.connection import Lasts, Pipe, Script, ScriptCall, connect
 from deputize.shared.delegation import StepStatus
 from deputize.shared.events import StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
@@ -51,10 +51,10 @@ class NotedPipe(Pipe):
         self.waiting.append(" ".join(event for update in self.updates for _, event in update.events))
         super().flush()
 
-    def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
+    def deferred(self, script: Script, call: Callable[[], ScriptCall], *, lasts: Lasts = bool) -> asyncio.Future[Any]:
         if isinstance(call, partial) and isinstance(sealed := call.args[0], partial):
             self.updates.append(sealed.args[0])
-        return super().deferred(script, call)
+        return super().deferred(script, call, lasts=lasts)
 
 
 async def test_the_start_of_a_run_is_sent_without_waiting_for_more(

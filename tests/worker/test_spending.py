@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from redis.exceptions import ResponseError
 
 from deputize.orchestrator.owner_caps import publish
+from deputize.shared.connection import Lasts, ScriptCall
 from deputize.shared.delegation import Usage
 from deputize.shared.events import ResumedWaiting, Waiting
 from deputize.shared.request import DelegationRequest, Limits
@@ -282,7 +283,9 @@ class GrantingPipe:
     asked: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     totals: list[int] = field(default_factory=list[int])
 
-    def script(self, _: object, keys: object, arguments: dict[str, Any]) -> asyncio.Future[list[str]]:
+    def deferred(self, _: object, call: Callable[[], ScriptCall], *, lasts: Lasts) -> asyncio.Future[list[str]]:
+        _, arguments, _ = call()
+        assert lasts() == (arguments["wanted"] > 0)
         self.asked.append((arguments["wanted"], arguments["least"]))
         self.totals.append(arguments["total"])
         granted: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()

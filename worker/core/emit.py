@@ -49,6 +49,8 @@ class RunUpdate:
     """Of the run's webhook, for ``notify.lua``."""
     path: str = ""
     """The ids from the root of the run tree to this run, where permissions are requested."""
+    begins: bool = False
+    """Whether something follows that cannot be undone."""
     retry_ms: int | None = None
     """If set, the write drops history, ledger and kit, releases the fence and queues the run for that time later."""
     retention: int = 0
@@ -215,6 +217,13 @@ class Emitter:
             await asyncio.sleep(0)  # where it was done before, the call of _written may still be to come
         if self._fenced:
             raise Fenced
+
+    async def begins(self) -> None:
+        """Returns when all writes are where no failover loses them; before what cannot be undone. Raises ``Fenced``,
+        and ``Unavailable`` where that takes too long."""
+        self._queue()
+        self._update.begins = True
+        await self.settled()
 
     async def check_fence(self) -> None:
         """Stops the run and raises ``Fenced`` where another worker owns it."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from ...shared.errors import ErrorType, ToolError
+from ...shared.errors import ErrorType, ToolError, Unavailable
 from ...shared.runs.record import PROGRESS
 from ..models.base import Call
 from ..tools.base import AnyTool, Effect, Recoverable, ToolResult
@@ -82,12 +82,15 @@ class Ledger:
             self._emit.set_call_state(call, json.dumps({"state": "asked"}))
 
     async def start(self, call: str, tool: AnyTool, params: Any, context: ToolContext) -> None:
-        """Records that the call begins; if it may have an effect, waits until that is stored."""
+        """Records that the call begins; if it may have an effect, waits until that is stored. Raises ``ToolError``."""
         if tool.effect is Effect.PURE:
             return
         facts = await tool.facts(context, params) if isinstance(tool, Recoverable) else {}
         self._emit.set_call_state(call, json.dumps({"state": "started", "facts": facts, **self._again}))
-        await self._emit.settled()
+        try:
+            await self._emit.begins()
+        except Unavailable as error:
+            raise ToolError(ErrorType.EXECUTION_FAILED, f"not executed: {error}") from error
 
     def finish(self, call: str, result: ToolResult) -> None:
         """Records the call's result together with its step's end."""

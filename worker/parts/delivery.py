@@ -39,7 +39,7 @@ class Delivery(Part):
             mask=run.emit.mask.text,
             report=run.report_error,
             note=self._attempt.report_progress,
-            check_fence=run.emit.check_fence,
+            check_fence=run.emit.begins,
         )
         if git and git.commit:
             run.emit.emit_at_end(Delivered(git=git))

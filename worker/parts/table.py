@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...shared.request import DelegationRequest, GitWorkspace
-from ...shared.runs.record import WEBHOOK
+from ...shared.runs.record import DOUBT, WEBHOOK
 from ..attempts import Attempt
 from ..core.part import Part
 from .metrics import Metrics
@@ -57,6 +57,14 @@ def _rounds(attempt: Attempt) -> Part | None:
     from ..verification.rounds import Rounds
 
     return Rounds(attempt)
+
+
+def _in_doubt(attempt: Attempt) -> Part | None:
+    if DOUBT not in attempt.context.claim.kept:
+        return None
+    from .failover import InDoubt
+
+    return InDoubt(attempt)
 
 
 def _claims(attempt: Attempt) -> Part | None:
@@ -110,6 +118,7 @@ PARTS = (
     Row("merge", _merge),
     Row("tournament", _tournament),
     Row("rounds", _rounds),
+    Row("failover", _in_doubt),
     Row("subagents", Subagents),  # behind ``rounds``, whose reviews are children, too
     Row("permission", lambda attempt: attempt.requests),
     Row("economy", lambda attempt: attempt.economy),  # before ``caps``, which books what it has spent

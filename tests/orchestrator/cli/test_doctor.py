@@ -24,6 +24,7 @@ from deputize.orchestrator.sockets import free_port
 from deputize.shared.connection import connect
 from deputize.shared.fleet import Fleet
 from deputize.shared.promises import PROMISES, Finding
+from deputize.shared.runs.keys import ACKNOWLEDGED
 from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from tests.fake_model import FakeModel, Turn
@@ -126,6 +127,29 @@ def test_a_server_with_replicas_is_warned_of() -> None:
     assert list(replica_rows({"connected_slaves": 0})) == []
     (row,) = replica_rows({"connected_slaves": 2})
     assert (row.state, row.detail[:2]) == ("!", "2:")
+    assert "DEPUTIZE_REDIS_REPLICAS" in row.remedy
+
+
+@pytest.mark.parametrize(
+    ("connected", "insists", "losses", "states"),
+    [
+        (1, "1", 0, {"replicas": "✓"}),
+        (0, "1", 0, {"replicas": "✗"}),
+        (1, "0", 0, {"replicas": "✓", "min-replicas-to-write": "!"}),
+        (1, None, 2, {"failovers": "!", "replicas": "✓"}),
+    ],
+)
+def test_replicas_that_writes_wait_for_are_compared_with_the_setting(
+    connected: int, insists: str | None, losses: int, states: dict[str, str]
+) -> None:
+    info = {"connected_slaves": connected} | ({"min-replicas-to-write": insists} if insists else {})
+    assert {row.name: row.state for row in replica_rows(info, 1, losses)} == states
+
+
+async def test_a_failover_that_lost_writes_is_found(redis_process: RedisProcess) -> None:
+    redis_process.client.hset(ACKNOWLEDGED, mapping={"lost:one": "two", "two": "1"})
+    found = await by_name(redis_rows(settings(redis_url=redis_process.url), None))
+    assert (found["failovers"].state, found["failovers"].detail[:10]) == ("!", "1 failover")
 
 
 async def test_what_does_not_answer_is_broken() -> None:

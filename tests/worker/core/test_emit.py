@@ -265,7 +265,7 @@ class Withheld:
         self.published: list[str] = []
         self.flushed = 0
 
-    def deferred(self, script: object, call: Callable[[], ScriptCall]) -> asyncio.Future[str]:
+    def deferred(self, script: object, call: Callable[[], ScriptCall], *, lasts: object) -> asyncio.Future[str]:
         self.queued.append(call)
         self.answers.append(asyncio.get_running_loop().create_future())
         return self.answers[-1]
