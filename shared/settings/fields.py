@@ -30,6 +30,7 @@ from ..log import Format
 from ..request import ApprovalMode, Limits
 from ..request_options import Effort
 from ..webhooks import Webhook, parsed_secret, wrong_url
+from .credentials import CredentialTables
 from .environments import EnvironmentSettings
 from .models import ModelPrice, ModelSettings, check_name
 from .sandbox import SandboxSettings, sandbox_table
@@ -296,9 +297,7 @@ class SettingsFields(_Table):
     """
     cache_diagnostics: bool | None = None
     """Whether the model's endpoint is asked why its prompt cache was missed; ``show --usage`` has the answers.
-
-    Unset: only where its host is api.anthropic.com, because other endpoints may refuse the field.
-    """
+    Unset: only where its host is api.anthropic.com, because other endpoints may refuse the field."""
     scripts: AbsolutePath | None = None
     """A folder of scripts that requests may name as ``scripted:FILE``. Unset: only the one that ``model`` names."""
     context_tokens: int | None = Field(default=None, ge=1000)
@@ -386,9 +385,7 @@ class SettingsFields(_Table):
     """Whether a run that repeats itself is stopped."""
     max_attempts: int = Field(default=3, ge=1)
     """After so many workers lost in a row, with no turn completed in between, a delegation ends as ``worker_lost``.
-
-    A worker that is stopped in good order is not lost.
-    """
+    A worker that is stopped in good order is not lost."""
     local: bool = False
     """Workers share this machine with the service (set by the embedded stack): paths are checked on acceptance."""
     temporary: bool = False
@@ -405,6 +402,8 @@ class SettingsFields(_Table):
     """What the service begins at certain times; a table ``schedules.NAME`` each. A variable holds JSON."""
     environments: Annotated[dict[TableName, EnvironmentSettings], TABLE] = {}
     """What is prepared for the commands of runs; a table ``environments.NAME`` each. A variable holds JSON."""
+    credentials: CredentialTables = {}
+    """What commands get for a host without seeing it; a table ``credentials.NAME`` each. A variable holds JSON."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
     log_format: Format = "auto"
     """``auto``: lines for people on a terminal, else JSON. ``json`` and ``text``: that everywhere."""

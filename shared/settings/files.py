@@ -128,7 +128,7 @@ def _tables_of(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields the tables in which paths may be."""
     sandbox = values.get("sandbox")
     in_profiles = _inner(sandbox.get("profiles")) if isinstance(sandbox, dict) else ()
-    of_tables = [each for name in ("triggers", "environments") for each in _inner(values.get(name))]
+    of_tables = [each for name in ("triggers", "environments", "credentials") for each in _inner(values.get(name))]
     tables = (values, values.get("tools"), sandbox, values.get("redis"), *in_profiles, *of_tables)
     yield from (table for table in tables if isinstance(table, dict))
 

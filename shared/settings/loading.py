@@ -14,6 +14,7 @@ from ..errors import Misconfigured
 from ..request import Limits
 from ..wire import explain
 from . import files, variables
+from .credentials import CredentialSettings, token_files
 from .environments import secret_paths
 from .fields import RedisSettings, SettingsFields, SpendSettings, ToolSettings, WebhookSettings
 from .models import ModelSettings
@@ -72,7 +73,7 @@ _REMOVED = {"workspace_max_bytes": "sandbox.disk_bytes"}
 _BY_PLACE = {f"{table}/{name}" if table else name: variable for variable, (table, name) in VARIABLES.items()}
 _PATHS = {
     name
-    for model in (SettingsFields, ToolSettings, SandboxSettings, RedisSettings, TriggerSettings)
+    for model in (SettingsFields, ToolSettings, SandboxSettings, RedisSettings, TriggerSettings, CredentialSettings)
     for name, field in model.model_fields.items()
     if _has_path(field.annotation)
 }
@@ -110,7 +111,7 @@ class Settings(SettingsFields):
     def private(self) -> tuple[Path, ...]:
         """What no sandbox may show: the state of this service, its keys for git hosts, and other secrets."""
         of_git = self.git_credentials_file, self.git_signing_key_file
-        of_tables = *secret_files(self.triggers), *secret_paths(self.environments)
+        of_tables = *secret_files(self.triggers), *secret_paths(self.environments), *token_files(self.credentials)
         return (self.home, self.workspaces, self.proof_key_folder, *filter(None, of_git), *of_tables)
 
     @property
@@ -119,7 +120,7 @@ class Settings(SettingsFields):
         set_here = filter(None, (self.token, self.tools.search_key, self.redis.password))
         own = [secret.get_secret_value() for secret in set_here]
         own += [secret.get_secret_value().partition("whsec_")[2] for secret in self.webhook.secrets]
-        keys = [*secrets_of(self.endpoint_variables()), *self._keys_in_files()]
+        keys = [*secrets_of(self.endpoint_variables()), *self._keys_in_files(), *self._tokens_of_hosts()]
         return [*keys, *own, *passwords_in(self.redis_url), *self._git_secrets(), *self._proof_secrets()]
 
     def _keys_in_files(self) -> list[str]:
@@ -129,6 +130,13 @@ class Settings(SettingsFields):
             with suppress(Misconfigured):
                 keys.append(None if table.variable else table.read_key({}))
         return [key for key in keys if key]
+
+    def _tokens_of_hosts(self) -> list[str]:
+        found = list[str]()
+        for name, table in self.credentials.items():
+            with suppress(Misconfigured):
+                found += table.read(name)[2]
+        return found
 
     def _git_secrets(self) -> list[str]:
         """Without a readable file there are none: then nothing can use them either."""
