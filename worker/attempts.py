@@ -270,6 +270,7 @@ class Attempt:
             report=partial(run.report_error, kind="limit"),
             hide=run.emit.mask.add,
             on_refused=self.refusals.note,
+            on_used=self.report_progress,
         )
         async with tools as run_tools:
             run.emit.set(run_tools.kept)

@@ -363,7 +363,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("worker/tools/pages.py:format_remark_line", "worker/tools/skills.py:SkillLoader.get_skill"),
         *("worker/xml_calls/instruction.py:format_tool_call", "worker/xml_calls/instruction.py:format_tool_result"),
         *("worker/search/ripgrep.py:" + name for name in ("SkippedPaths.add", "SkippedPaths.give_up", "add_skipped")),
-        "worker/web/egress_proxy.py:ProxyConnection.fail",
+        "worker/web/proxy_connection.py:ProxyConnection.fail",
         *("worker/verification/" + name for name in _OF_VERDICTS.split()),
         *("worker/mcp/answers.py:" + name for name in ("unreadable", "Lines.feed", "Usable.__init__")),
         *("worker/models/endings.py:is_cut", "worker/models/endings.py:ending_of"),

@@ -21,6 +21,7 @@ from deputize.worker.models import thinking
 from deputize.worker.models.base import Reply
 from deputize.worker.policy.shell import redirections
 from deputize.worker.sandbox import process
+from deputize.worker.web import credentials, proxy_connection
 from deputize.worker.workspace.files import Files
 from tests.worker.growing_checks import raw
 
@@ -59,6 +60,8 @@ def _with_calls(text: str) -> Reply:
 
 
 READS_ELSEWHERE: Mapping[str, Callable[[str], object]] = {
+    "worker/web/credentials.py:may_lead_elsewhere": credentials.may_lead_elsewhere,
+    "worker/web/proxy_connection.py:end_to_end": lambda text: proxy_connection.end_to_end([(b"connection", raw(text))]),
     "shared/git/evidence.py:executed_by_hosts": lambda text: executed_by_hosts([text] * 9),
     "worker/policy/shell/redirections.py:without_redirections": redirections.without_redirections,
     "worker/policy/shell/redirections.py:without_documents": redirections.without_documents,
@@ -155,6 +158,7 @@ _HANDED_ON: Mapping[str, str] = {
         "BackgroundShell.read BackgroundShellManager.start BackgroundShellManager.start_monitor "
         "BackgroundShellManager.lookup BackgroundShellManager.remove"
     ),
+    "worker/sandbox/egress.py": "variables",
     "worker/sandbox/trials.py": "Canaries.workspace asked_of_commands try_egress",
     "worker/subagents/children.py": (
         "ChildPermissions.hear ChildPermissions.catch_up ChildPermissions.close Children.submit "
@@ -171,6 +175,10 @@ _HANDED_ON: Mapping[str, str] = {
     "worker/tournament/part.py": "facts_of",
     "worker/verification/known_verdicts.py": "attempt_key KnownVerdicts.of KnownVerdicts.note",
     "worker/verification/variation.py": "lay",
+    "worker/web/credential_connection.py": "distrusted",
+    "worker/web/credentials.py": "Credential.of Credential.hidden_in Credentials.__init__ reachable",
+    "worker/web/egress_proxy.py": "proxy_to",
+    "worker/web/proxy_connection.py": "Connections.judge",
     "worker/workspace/archive_formats.py": "BadEntry.__init__ Entry.read entries_of",
     "worker/workspace/artifacts.py": "Artifacts.latest Artifacts.edit_lock Artifacts.read Artifacts.add",
     "worker/workspace/file_entries.py": (

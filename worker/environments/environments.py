@@ -165,7 +165,7 @@ class EnvironmentsOfWorker:
                     if why := await run_short(self.store.failure, key, began):
                         raise EnvironmentFailed(why)
                     report(f"preparing the environment {name}")
-                    work = Preparation(name, table, self.settings, self.bounds, self.network)
+                    work = Preparation(name, table, self.settings, self.bounds, self.network, report)
                     facts = await work.run(self.store, key, folder, files, found)
                     report(f"the environment {name} is prepared: {facts.seconds:g} s, {facts.bytes / 1e6:,.0f} MB")
             if removed := await run_in_thread(self.store.evict, self.settings.environments):

@@ -22,7 +22,7 @@ from ..sandbox.environment import BindMount
 from ..sandbox.project_tools import ProjectTools
 from ..threads import give_way, run_in_thread
 from ..web.dial import Network
-from ..web.egress_proxy import EgressProxy
+from ..web.egress_proxy import EgressProxy, proxy_to
 from .inputs import copy_inputs
 from .store import HOME, WORKSPACE, Facts, Store
 
@@ -48,6 +48,8 @@ class Preparation:
     settings: Settings
     bounds: WorkerBounds
     network: Network | None = None
+    on_used: Report | None = None
+    """Called with a sentence for each use of a credential."""
 
     async def run(self, store: Store, key: str, base: int, files: Sequence[str], tools: ProjectTools) -> Facts:
         """Prepares it in the store, whose lock is held. Raises EnvironmentFailed, Misconfigured and OSError."""
@@ -111,16 +113,8 @@ class Preparation:
 
     def _reach(self, on_refused: Report) -> EgressProxy | None:
         hosts = [*self.table.setup_hosts, *self.settings.sandbox.allowed_hosts]
-        if not hosts:
-            return None
-        return EgressProxy(
-            f"environments.{self.name}.setup_hosts",
-            hosts,
-            self.settings.sandbox.network_bytes,
-            private_hosts=self.settings.tools.private_hosts,
-            on_refused=on_refused,
-            network=self.network,
-        )
+        place = f"environments.{self.name}.setup_hosts"
+        return proxy_to(self.settings, place, hosts, on_refused, self.on_used, network=self.network)
 
     def _why(self, done: Completed, printed: str, refused: Sequence[str]) -> str:
         ended = f"ended with exit code {done.exit_code}"

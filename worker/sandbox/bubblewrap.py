@@ -302,8 +302,10 @@ class Bubblewrap:
             own = [each for each in own if not f"{each}/".startswith(tuple(f"{root}/" for root in self._roots))]
         path = ":".join([READING_PROGRAMS, *system, *own] if command.reads else [*own, *system])
         options += reading_options(fds) if command.reads else []
+        if trusted := self._reach.trusted if self._reach else b"":
+            options += ["--perms", "0444", "--ro-bind-data", str(memfd("trusted", trusted, fds)), egress.TRUSTED]
         options += ["--remount-ro", "/", "--chdir", f"{MOUNT}/{command.cwd}"]
-        network = egress.VARIABLES if self._reach else OFFLINE
+        network = egress.variables(trusted) if self._reach else OFFLINE
         for name, value in {"PATH": path, **VARIABLES, **network, **self._tools.variables, **command.env}.items():
             options += ["--setenv", name, value]
         if command.status_file and self._status_folder:

@@ -26,6 +26,13 @@ VARIABLES = {
     "NODE_USE_ENV_PROXY": "1",
 }
 """The variables by which programs find the proxy."""
+TRUSTED = "/etc/deputize-authorities.pem"
+"""Where the sandbox has what commands trust, if that is more than the system's authorities."""
+_TRUSTING = {
+    **dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO"), TRUSTED),
+    **dict.fromkeys(("NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"), TRUSTED),
+}
+"""The variables by which programs find it."""
 _LAUNCHER = f"""
 import os, signal, socket, sys
 channel = socket.socket(fileno=int(sys.argv[1]))
@@ -48,12 +55,22 @@ Report = Callable[[str], None]
 class Egress(Protocol):
     """Decides which hosts commands reach."""
 
+    @property
+    def trusted(self) -> bytes:
+        """The certificate authorities that commands have to trust, in PEM; empty for those of the system."""
+        ...
+
     async def serve(self, listener: socket.socket, report: Report) -> None:
         """Serves one command's proxy on ``listener``, which it owns, until it is cancelled.
 
         ``report`` is called with a sentence for each host that it refuses.
         """
         ...
+
+
+def variables(trusted: bytes) -> dict[str, str]:
+    """Returns the variables of commands that may reach hosts."""
+    return {**VARIABLES, **_TRUSTING} if trusted else VARIABLES
 
 
 class CommandProxy:

@@ -47,14 +47,14 @@ _SHOWN_CHARACTERS = 2000
 class SetupCache:
     """The results of one worker's set-up command, by digest.
 
-    ``reach`` returns what decides which hosts the command reaches, and reports each refusal to its argument; None
-    for no network. ``bounds`` are those of the worker.
+    ``reach`` returns what decides which hosts the command reaches, and reports each refusal and each use of a
+    credential to its arguments; None for no network. ``bounds`` are those of the worker.
     """
 
     def __init__(
         self,
         settings: Settings,
-        reach: Callable[[Report], Egress | None] = lambda report: None,
+        reach: Callable[[Report, Report], Egress | None] = lambda on_refused, on_used: None,
         bounds: WorkerBounds | None = None,
     ) -> None:
         self._settings, self._line = settings.sandbox, settings.sandbox.setup or ""
@@ -136,7 +136,7 @@ class SetupCache:
 
         log.info("the set-up command runs: %s", self._line)
         report(f"setting up: {self._line}")
-        reach = self._reach(on_refused)
+        reach = self._reach(on_refused, report)
         made = [mount.source for mount in tools.mounts if mount.writable]
         with (
             self._bounds.set_up(made, self._settings) as bounds,

@@ -95,11 +95,13 @@ class RunOffer:
         read_only: bool = False,
         report: Callable[[str], None] = lambda sentence: None,
         on_refused: Callable[[str], None] | None = None,
+        on_used: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[Sandbox]:
         """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files.
 
         ``report`` receives the limits for which commands in the background were killed, or files removed,
-        ``on_refused`` a sentence for each host that commands may not reach.
+        ``on_refused`` a sentence for each host that commands may not reach, ``on_used`` one for each use of a
+        credential.
         """
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
@@ -113,7 +115,7 @@ class RunOffer:
                 tools=tools,
                 bounds=bounds,
                 read_only=read_only,
-                reach=reach_of(self.settings, "allowed_hosts", on_refused, network=self.network),
+                reach=reach_of(self.settings, "allowed_hosts", on_refused, on_used, network=self.network),
                 changes=changes,
             ) as sandbox,
         ):

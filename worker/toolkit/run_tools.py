@@ -58,17 +58,18 @@ async def open_tools(
     report: Callable[[str], None],
     hide: Callable[[Sequence[str]], None],
     on_refused: Callable[[str], None],
+    on_used: Callable[[str], None],
 ) -> AsyncGenerator[RunTools]:
     """Opens sandbox and tools; when the block ends, none of their processes is alive.
 
-    ``depth_left``: levels of child delegations allowed below the run. ``warn`` is called with a message for each tool
-    that is not available, ``report`` with the limits for which background commands were killed, ``hide`` with the
-    secrets that tools are passed, ``on_refused`` with a sentence for each host that commands may not reach. Raises
-    ``Invalid`` if the request names unknown tools.
+    ``depth_left``: levels of child delegations allowed below the run. ``warn`` gets a message for each tool that is not
+    available, ``report`` the limits for which commands were killed, ``hide`` the secrets of tools, ``on_refused`` and
+    ``on_used`` each refused host and each use of a credential. Raises ``Invalid`` for unknown tools.
     """
     async with AsyncExitStack() as opened:
         read_only = claim.request.approval_mode is ApprovalMode.READ_ONLY
-        opening = offer.sandbox(workspace, project, read_only=read_only, report=report, on_refused=on_refused)
+        heard = {"report": report, "on_refused": on_refused, "on_used": on_used}
+        opening = offer.sandbox(workspace, project, read_only=read_only, **heard)
         opened.push_async_callback((sandbox := await opened.enter_async_context(opening)).shells.end)
         pinned = [PinnedTool(**fields) for fields in json.loads(claim.kept[TOOLS])] if TOOLS in claim.kept else None
         patterns = claim.request.tools if pinned is None else [each.name for each in pinned]

@@ -1,13 +1,12 @@
-"""The proxy of a run's commands, and its connections: one request each, CONNECT or a whole ``http://`` URL."""
+"""The proxy of a run's commands: which hosts they reach, and how much they may transfer."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import h11
 import httpcore2
@@ -16,147 +15,12 @@ import httpx2
 from ...shared.log import log
 from ...shared.settings import Settings
 from ..sandbox.egress import Report
-from .dial import GuardedTransport, Network
+from .dial import GuardedTransport, Network, trust_store
+from .proxy_connection import CHUNK, ProxyConnection
 from .targets import ForbiddenTarget, PrivateHosts, Target, target
 
-CHUNK = 256 * 1024
-_HEAD_SECONDS = 20.0
-_CONNECT_SECONDS = 20.0
-_IDLE_SECONDS = 300.0
-_MAX_HEAD = 64 * 1024
-_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+):([0-9]{1,5})")
-_HOP_BY_HOP = {
-    *(b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
-    *(b"proxy-authorization", b"proxy-authenticate", b"host", b"expect"),
-}
-_UNPRINTABLE = re.compile(r"[^ -~]")
-
-
-class ProxyConnection:
-    """One connection of a command, for one request."""
-
-    def __init__(self, session: _Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._session = session
-        self._reader = reader
-        self._writer = writer
-        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
-        self._answered = False
-        self.ended = False
-        """Whether the answer is complete, so that closing must deliver all of it."""
-
-    async def serve(self) -> None:
-        async with asyncio.timeout(_HEAD_SECONDS):
-            request = await self._event()
-        if not isinstance(request, h11.Request):
-            self.ended = True
-        elif request.method == b"CONNECT":
-            await self._tunnel(request)
-        else:
-            await self._forward(request)
-
-    def fail(self, status: int, reason: str) -> None:
-        """Answers with an error, whose reason programs show, unless the answer has begun."""
-        if self._answered:
-            return
-        line = _UNPRINTABLE.sub("?", reason)[:300]
-        head = f"HTTP/1.1 {status} {line}\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-        self._writer.write(f"{head}Content-Length: {len(line) + 1}\r\n\r\n{line}\n".encode("ascii"))
-        self.ended = True
-
-    async def _event(self) -> object:
-        while (event := self._parser.next_event()) is h11.NEED_DATA:
-            self._parser.receive_data(await self._reader.read(CHUNK))
-        return event
-
-    async def _tunnel(self, request: h11.Request) -> None:
-        found = _AUTHORITY.fullmatch(request.target.decode("ascii", "replace"))
-        if found is None or not isinstance(await self._event(), h11.EndOfMessage):
-            raise h11.RemoteProtocolError("CONNECT needs host:port")
-        scheme = "http" if found[2] == "80" else "https"
-        where = self._session.judge(f"{scheme}://{found[0]}/")
-        upstream = await self._session.transport.connect(where, _CONNECT_SECONDS)
-        self._answered = True
-        try:
-            self._writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await _first_of(self._send(upstream, self._parser.trailing_data[0]), self._receive(upstream))
-        finally:
-            await upstream.aclose()
-
-    async def _send(self, upstream: httpcore2.AsyncNetworkStream, data: bytes) -> None:
-        data = data or await self._reader.read(CHUNK)
-        while data:
-            self._session.count(len(data))
-            await upstream.write(data, _IDLE_SECONDS)
-            data = await self._reader.read(CHUNK)
-
-    async def _receive(self, upstream: httpcore2.AsyncNetworkStream) -> None:
-        while data := await upstream.read(CHUNK, _IDLE_SECONDS):
-            self._session.count(len(data))
-            self._writer.write(data)
-            await self._writer.drain()
-        self.ended = True
-
-    async def _forward(self, request: h11.Request) -> None:
-        """Sends a request for a whole URL on. The URL decides the host: the client's Host header is replaced."""
-        url = request.target.decode("ascii", "replace")
-        if not url.lower().startswith("http://"):
-            raise h11.RemoteProtocolError("this is a proxy: it needs a whole http:// URL, or CONNECT")
-        where = self._session.judge(url)
-        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in request.headers)
-        sent = httpx2.Request(
-            request.method.decode("ascii"),
-            where.url,
-            headers=_end_to_end(list(request.headers)),
-            content=self._body() if has_body else None,
-        )
-        answer = await self._session.transport.handle_async_request(sent)
-        try:
-            await self._answer(answer)
-        finally:
-            await answer.aclose()
-
-    async def _body(self) -> AsyncGenerator[bytes, None]:
-        if self._parser.they_are_waiting_for_100_continue:
-            self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        while isinstance(event := await self._event(), h11.Data):
-            self._session.count(len(event.data))
-            yield bytes(event.data)
-
-    async def _answer(self, answer: httpx2.Response) -> None:
-        self._answered = True
-        headers = [*_end_to_end(answer.headers.raw), (b"Connection", b"close")]
-        self._write(h11.Response(status_code=answer.status_code, headers=headers))
-        async for chunk in answer.aiter_raw():
-            self._session.count(len(chunk))
-            self._write(h11.Data(data=chunk))
-            await self._writer.drain()
-        self._write(h11.EndOfMessage())
-        self.ended = True
-
-    def _write(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
-        self._writer.write(self._parser.send(event) or b"")
-
-
-def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Returns the headers without those of one connection, and without the host."""
-    listed = b",".join(value for name, value in headers if name.lower() == b"connection")
-    dropped = _HOP_BY_HOP | {each.strip().lower() for each in listed.split(b",")}
-    return [(name, value) for name, value in headers if name.lower() not in dropped]
-
-
-async def _first_of(*directions: Coroutine[Any, Any, None]) -> None:
-    """Runs the directions of a tunnel until one of them ends; raises what that one raised."""
-    tasks = [asyncio.ensure_future(each) for each in directions]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        ended = [task for task in tasks if task.done()]
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    for task in ended:
-        task.result()
-
+if TYPE_CHECKING:
+    from .credentials import Credentials, HostCredentials
 
 MAX_CONNECTIONS = 64
 """Per command; further ones wait."""
@@ -173,8 +37,11 @@ class EgressProxy:
 
     ``setting`` is where the operator writes them. ``private_hosts`` may lie on private addresses, and have the ports
     written there. ``max_bytes`` may be transferred per command, in both directions together. ``on_refused`` is called
-    with a sentence for each refused host.
+    with a sentence for each refused host. ``roots`` vouch for hosts with credentials, by default the machine's.
     """
+
+    credentials: Credentials | None = None
+    """What it adds to requests."""
 
     def __init__(
         self,
@@ -185,7 +52,9 @@ class EgressProxy:
         private_hosts: Sequence[str] = (),
         on_refused: Report | None = None,
         network: Network | None = None,
+        roots: Callable[[], SSLContext] = trust_store,
     ) -> None:
+        self._roots = roots
         self._setting = setting
         self._hosts = [host.lower().removesuffix(".") for host in hosts]
         self._endings = tuple(host[1:] for host in self._hosts if host == "*" or host.startswith("*."))
@@ -195,11 +64,16 @@ class EgressProxy:
         self.max_bytes = max_bytes
         self.on_refused = on_refused
 
+    @property
+    def trusted(self) -> bytes:
+        """The certificate authorities that commands have to trust, in PEM; empty for those of the system."""
+        return self.credentials.authority.trusted if self.credentials else b""
+
     async def serve(self, listener: socket.socket, report: Report) -> None:
         """Serves one command's proxy on ``listener``, which it owns, until it is cancelled."""
-        without_tls = SSLContext(PROTOCOL_TLS_CLIENT)  # tunnels carry TLS as it is
+        tls = self._roots() if self.credentials else SSLContext(PROTOCOL_TLS_CLIENT)  # tunnels carry TLS as it is
         # A request that meets a connection just as its host closes it would fail, and a command cannot know why.
-        transport = GuardedTransport(self._private_hosts, network=self._network, tls=without_tls, keepalive=False)
+        transport = GuardedTransport(self._private_hosts, network=self._network, tls=tls, keepalive=False)
         try:
             async with transport:
                 await _Session(self, transport, report).accept_forever(listener)
@@ -219,6 +93,7 @@ def reach_of(
     settings: Settings,
     name: Literal["setup_hosts", "allowed_hosts"],
     on_refused: Report | None = None,
+    on_used: Report | None = None,
     *,
     network: Network | None = None,
 ) -> EgressProxy | None:
@@ -226,13 +101,33 @@ def reach_of(
 
     The set-up command also reaches the hosts that every command does.
     """
-    own, private = settings.sandbox, settings.tools.private_hosts
+    own = settings.sandbox
     hosts = own.allowed_hosts if name == "allowed_hosts" else [*own.setup_hosts, *own.allowed_hosts]
+    return proxy_to(settings, f"sandbox.{name}", hosts, on_refused, on_used, network=network)
+
+
+def proxy_to(
+    settings: Settings,
+    place: str,
+    hosts: Sequence[str],
+    on_refused: Report | None = None,
+    on_used: Report | None = None,
+    *,
+    network: Network | None = None,
+) -> EgressProxy | None:
+    """Returns the proxy to hosts, with the credentials for them; None without any host.
+
+    ``place`` is the setting that names them. ``on_used`` is called with a sentence for each use of a credential.
+    """
     if not hosts:
         return None
-    return EgressProxy(
-        f"sandbox.{name}", hosts, own.network_bytes, private_hosts=private, on_refused=on_refused, network=network
-    )
+    private, most = settings.tools.private_hosts, settings.sandbox.network_bytes
+    proxy = EgressProxy(place, hosts, most, private_hosts=private, on_refused=on_refused, network=network)
+    if settings.credentials:
+        from .credentials import reachable  # few workers have any
+
+        proxy.credentials = reachable(settings.credentials, proxy.check, on_used)
+    return proxy
 
 
 class _SpentError(Exception):
@@ -244,6 +139,7 @@ class _Session:
 
     def __init__(self, proxy: EgressProxy, transport: GuardedTransport, report: Report) -> None:
         self.transport = transport
+        self.asked: set[HostCredentials] = set()
         self._proxy = proxy
         self._left = proxy.max_bytes
         self._report = report
@@ -275,7 +171,9 @@ class _Session:
     async def _serve(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=accepted, limit=CHUNK)
-        client = ProxyConnection(self, reader, writer)
+        await self._carry_out(ProxyConnection(self, reader, writer), writer)
+
+    async def _carry_out(self, client: ProxyConnection, writer: asyncio.StreamWriter) -> None:
         try:
             await client.serve()
         except ForbiddenTarget as error:
@@ -300,6 +198,24 @@ class _Session:
         self._proxy.check(where)
         self.count(0)
         return self.transport.check_url(where.url)
+
+    def credentials_of(self, where: Target) -> HostCredentials | None:
+        """Returns the credentials for a host, or None. Raises ForbiddenTarget for one that is asked without TLS."""
+        return self._proxy.credentials.of(where) if self._proxy.credentials else None
+
+    async def serve_inside(self, host: HostCredentials, writer: asyncio.StreamWriter) -> None:
+        """Ends the TLS of a tunnel here, and answers what is asked inside it."""
+        from .credential_connection import CLOSED, CredentialConnection, distrusted, with_tls_ended
+
+        credentials = self._proxy.credentials
+        assert credentials
+        try:
+            reader, inside = await with_tls_ended(credentials, host, writer)
+            await self._carry_out(CredentialConnection(self, reader, inside, credentials, host), inside)
+        except asyncio.CancelledError:  # the command ended before the connection did
+            if host not in self.asked:
+                self.refuse(distrusted(host, CLOSED))
+            raise
 
     def count(self, transferred: int) -> None:
         """Counts bytes. Raises ``_SpentError`` if they are more than the command may transfer."""
