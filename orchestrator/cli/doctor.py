@@ -116,7 +116,7 @@ def _is_broken(found: Iterable[Finding]) -> bool:
 
 async def run_checks(settings: Settings, workspace: Path | None = None) -> AsyncGenerator[Finding]:
     """Yields every row as soon as it is known. The promises are tried meanwhile."""
-    from .doctor_service import git_row, redis_rows, service_rows, signing_row
+    from .doctor_service import credential_rows, git_row, redis_rows, service_rows, signing_row
 
     home = _home(settings)
     stack = stack_here(settings) if home.state == "✓" else None
@@ -127,6 +127,7 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
             python,
             git_row(),
             *signing_row(settings),
+            *credential_rows(settings),
             home,
             _disk(settings),
             token_row(settings),

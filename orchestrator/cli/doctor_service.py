@@ -171,6 +171,28 @@ def signing_row(settings: Settings) -> Iterator[Finding]:
         yield Finding("✗", "signatures", str(error), "correct DEPUTIZE_GIT_SIGNING_KEY_FILE, or leave it out")
 
 
+def credential_rows(settings: Settings) -> Iterator[Finding]:
+    """Yields whether the token of each table ``credentials.NAME`` can be read, and a sandbox reaches its host."""
+    from ...shared.settings.sandbox import covers
+
+    if settings.url is not None:  # only workers have the files
+        return
+    reached = [*settings.sandbox.reached_hosts]
+    reached += [host for table in settings.environments.values() for host in table.setup_hosts]
+    for name, table in settings.credentials.items():
+        host, place = table.host.rpartition(":")[0].strip("[]"), f"{name} for {table.host.removesuffix(':443')}"
+        try:
+            table.read(name)
+        except Misconfigured as error:
+            yield Finding("✗", "credentials", str(error), "correct the file, or leave the table out")
+            continue
+        if any(covers(pattern, host) for pattern in reached):
+            yield Finding("✓", "credentials", f"{place}{table.prefix}, {'also to write' if table.write else 'to read'}")
+        else:
+            remedy = f"add {host} to allowed_hosts or setup_hosts of the sandbox or a profile"
+            yield Finding("!", "credentials", f"{place}, which no sandbox reaches, so it has no effect", remedy)
+
+
 async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
     """Yields whether the service answers, and each of its workers."""
     from ..client import Client

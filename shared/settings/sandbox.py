@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
@@ -118,6 +119,12 @@ class SandboxSettings(RunSandbox):
     profiles: Annotated[dict[str, SandboxProfile], TABLE] = {}
     """Other sandboxes, by name, for the agents that name one. A variable holds JSON, as that of ``agents``."""
 
+    @property
+    def reached_hosts(self) -> Iterator[str]:
+        """Patterns of the hosts that commands of any profile, or a set-up command, may reach."""
+        for each in (self, *self.profiles.values()):
+            yield from (*each.allowed_hosts, *each.setup_hosts)
+
     def unknown_profile(self, name: str | None) -> str | None:
         """Returns what is wrong with the name of a profile, or None."""
         if name is None or name in self.profiles:
@@ -148,11 +155,11 @@ _LIMITS = (
 
 def _in_both(ours: list[str], theirs: list[str]) -> list[str]:
     """Returns patterns for the hosts that match one of ours and one of theirs."""
-    found = [host for host in ours if any(_covers(pattern, host) for pattern in theirs)]
-    return found + [host for host in theirs if host not in found and any(_covers(pattern, host) for pattern in ours)]
+    found = [host for host in ours if any(covers(pattern, host) for pattern in theirs)]
+    return found + [host for host in theirs if host not in found and any(covers(pattern, host) for pattern in ours)]
 
 
-def _covers(pattern: str, host: str) -> bool:
+def covers(pattern: str, host: str) -> bool:
     """Whether all hosts of a pattern match another one. No wildcard matches an address."""
     if pattern == host:
         return True

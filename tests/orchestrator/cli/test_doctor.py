@@ -17,7 +17,13 @@ import pytest
 import redis
 
 from deputize.orchestrator.cli.doctor import chosen_sandbox, key_rows
-from deputize.orchestrator.cli.doctor_service import redis_rows, replica_rows, service_rows, signing_row
+from deputize.orchestrator.cli.doctor_service import (
+    credential_rows,
+    redis_rows,
+    replica_rows,
+    service_rows,
+    signing_row,
+)
 from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
 from deputize.orchestrator.sockets import free_port
@@ -225,6 +231,28 @@ def test_it_signs_with_the_key_for_signatures(tmp_path: Path) -> None:
     (row,) = signing_row(settings(git_signing_key_file=key))
     assert row.state == "✗"
     assert f"{key} begins with neither" in row.detail
+
+
+def test_it_reads_the_tokens_of_hosts_and_looks_for_a_sandbox_that_reaches_them(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("canary-token")
+    file.chmod(0o600)
+    tables = {
+        "index": {"host": "a.test", "path": "/simple/", "token_file": file},
+        "tracker": {"host": "b.test:8443", "token_file": file, "write": True},
+    }
+    own: dict[str, Any] = {"credentials": tables, "sandbox": {"profiles": {"online": {"allowed_hosts": ["*.test"]}}}}
+    found = [(row.state, row.detail) for row in credential_rows(settings(**own))]
+    assert found == [("✓", "index for a.test/simple, to read"), ("✓", "tracker for b.test:8443, also to write")]
+    own["sandbox"] = {"setup_hosts": ["a.test"]}
+    first, second = credential_rows(settings(**own))
+    assert (first.state, second.state) == ("✓", "!")
+    assert second.remedy == "add b.test to allowed_hosts or setup_hosts of the sandbox or a profile"
+    file.chmod(0o644)
+    assert {(row.state, f"other users may read {file}" in row.detail) for row in credential_rows(settings(**own))} == {
+        ("✗", True)
+    }
+    assert [*credential_rows(settings(**own, url="http://127.0.0.1:1"))] == []
 
 
 async def test_a_wrong_setting_is_a_row_too(tmp_path: Path) -> None:
