@@ -63,6 +63,15 @@ def test_the_options_that_pages_name_exist() -> None:
     known = {"--config"}.union(*(options(cli.get_command(context, name) or cli) for name in cli.list_commands(context)))
     of_containers = {"--scale", "--no-deps", "--build-arg"}
     of_git = {"--branches", "--stat", "--export-secret-keys"}
-    of_others = {"--default-non-nullable", "--transport", "--header", "--repository", *of_containers, *of_git}
+    of_clients = {"--index-url", "--ca-certificate"}
+    of_others = {
+        "--default-non-nullable",
+        "--transport",
+        "--header",
+        "--repository",
+        *of_containers,
+        *of_git,
+        *of_clients,
+    }
     named = {name for text in WITH_INDEXES.values() for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
     assert named - known - of_others == set()
