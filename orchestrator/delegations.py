@@ -192,6 +192,7 @@ class Delegations(Service):
                 webhook=self._settings.webhook.default,
                 trace=traceparent.current(),
                 key_seconds=key_seconds,
+                starts=starts,
             )
         except Unacknowledged:
             await self._withdraw(new)

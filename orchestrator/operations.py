@@ -256,7 +256,7 @@ class Operations:
 
     @Operation("GET /v1/capacity", _READ, "list_capacity", tag="fleet")
     async def capacity(self) -> list[EndpointCapacity]:
-        """Returns the models' endpoints that limit the rate of requests: rate, served, refused, and what waits."""
+        """Returns what waits: for places in workers, and for models' endpoints that limit the rate of requests."""
         ...
 
     @Operation("POST /v1/workers/{name}/drain", _ADMIN, "drain_worker", 202, (404,), "fleet")

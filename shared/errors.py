@@ -284,7 +284,7 @@ class WorkspaceLost(DeputizeError):
 
 
 class GoesAlone(Exception):
-    """Workers stood still while they had this run: it goes on in a process of its own, and stops no other one."""
+    """Workers stood still while they had the run of this id: it goes on in a process of its own."""
 
 
 class Fenced(DeputizeError):

@@ -73,15 +73,24 @@ class SafeChannel(kombu_redis.Channel):
             self.receivers = client.publish(self._get_publish_topic(name, key), dumps(message))
 
 
+_ENDS = {"task-succeeded", "task-failed"}
+
+
 class Dispatcher(EventDispatcher):
     """Sends what happens to tasks only while the worker's heartbeat, sent every two seconds, has a receiver."""
 
     app: Any
     received: ClassVar = False
     """Whether the last one had a receiver. Celery makes a class of its own of this one for each app."""
+    carried_out: ClassVar[dict[str, str]] = {}
+    """By the id of a ticket, the other delegation that its task has carried out; "" for none: no end is sent."""
 
     def send(self, type: str, *options: Any, **fields: Any) -> None:
         of_worker = type.startswith("worker-")
+        if type in _ENDS and (id := self.carried_out.pop(fields.get("uuid", ""), None)) is not None:
+            if not id:
+                return
+            fields["uuid"] = id
         if of_worker or self.received:
             super().send(type, *options, **fields)
         if of_worker and self.producer is not None:

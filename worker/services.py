@@ -130,11 +130,15 @@ class Services:
         self.batches = BatchSenders(self.store.redis)
         self.record_room = partial(record_room, self.settings)
 
-    async def claim(self, id: str, *, is_alone: bool = True) -> Claim | None:
-        """Raises ``GoesAlone`` where the run gets a process of its own, unless this is to count as one."""
+    async def claim(self, id: str, *, is_alone: bool = True, is_ticket: bool = False) -> Claim | None:
+        """Claims this delegation; with the id of a ticket the next one of the queue.
+
+        Raises ``GoesAlone`` where the run gets a process of its own, unless this is to count as one.
+        """
         token, seconds = random.token_hex(8), self.settings.lease_seconds
         start = None if is_alone else START_CLAIMS * self.settings.claim_seconds
-        return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe, start_seconds=start)
+        claim = partial(self.store.claim, id, token, self.name, seconds, self.owner, self.pipe)
+        return await claim(start_seconds=start, is_ticket=is_ticket)
 
     def lacking_room(self, taken: int) -> str:
         """Returns why a record of so many bytes ends its run: its disk takes fewer more. "" for none."""

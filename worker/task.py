@@ -25,14 +25,14 @@ from celery import Celery
 from ..shared.connection import REDIS_ERRORS, connect, shielded
 from ..shared.errors import DeputizeError, GoesAlone, Misconfigured, NotFound
 from ..shared.log import log, set_up
-from ..shared.marks import MARKS
 from ..shared.own_process import keep_memory_private, send_on_death_of_parent
-from ..shared.queue import TASK, create_app, send_tickets
+from ..shared.queue import QUEUE, TASK, create_app, send_tickets
 from ..shared.runs.store import START_CLAIMS, RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings
 from ..shared.tokens import count
 from .celery_pool.pool import CLEANUP_SECONDS, AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
+from .celery_pool.task_end import DelegationTask, Unsuccessful, end_of_task
 from .contracts import StopSignal
 from .models import open_model
 from .sandbox.bounds import WorkerBounds
@@ -101,25 +101,15 @@ def register(app: Celery, start: WorkerStart) -> None:
     async def run(self: AsyncTask, id: str) -> str | None:
         services = opened[0]
         try:
-            result = await carry_out(services, id)
+            # In the queue of all runs a ticket is for the next one; on another one it is for the run that it names.
+            is_of_all = self.request.delivery_info["routing_key"] == QUEUE
+            result = await carry_out(services, id, is_ticket=is_of_all)
         finally:
             freeze_gc()
-        return of_task(result, partial(services.progress.update, id)) if result else None
+        return await end_of_task(services.store, services.progress, id, result)
 
     app.task(run, name=TASK, base=DelegationTask, bind=True, throws=(Unsuccessful,))
     set_service(app, service)
-
-
-def of_task(result: ToolAgentResult, show: Callable[[str], None]) -> str:
-    """Returns what Flower shows of a result. Raises ``Unsuccessful`` unless nothing is against it.
-
-    Of a failed task Flower shows the progress that it heard last, so ``show`` gets the reason as that.
-    """
-    shown = f"{MARKS[result.mark]} {result.ending}"
-    if result.mark != "ok":
-        show(shown)
-        raise Unsuccessful(shown)
-    return shown
 
 
 async def _services(
@@ -132,20 +122,6 @@ async def _services(
     send, progress = partial(send_tickets, app), ProgressEvents(app, start.name)
     own: dict[str, Any] = {"name": start.name, "concurrency": concurrency, "standby": standby}
     return open_services(start.redis_url, offer, rules=rules, send=send, progress=progress, **own, **more)
-
-
-class Unsuccessful(Exception):
-    """Reports to Celery and Flower that a delegation is not proven, failed or was cancelled, and why."""
-
-
-class DelegationTask(AsyncTask):
-    """The base of the task: an unsuccessful delegation is not an error of this code, so it logs no traceback."""
-
-    abstract = True
-
-    def on_failure(self, exc: BaseException, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
-        if isinstance(exc, Unsuccessful):
-            einfo.traceback = ""
 
 
 async def _offer(
@@ -229,24 +205,25 @@ def freeze_gc() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-async def carry_out(services: Services, id: str) -> ToolAgentResult | None:
-    """Claims a delegation and runs it; a ticket for one that is held, finished or gone is dropped.
+async def carry_out(services: Services, id: str, *, is_ticket: bool = False) -> ToolAgentResult | None:
+    """Claims a delegation and runs it, unless it is held, finished or gone; with a ticket the next one of the queue.
 
     One during which workers stood still goes on in a process of its own: it stops no other run then.
 
-    Returns the result, or None for a dropped ticket. Cancelled (the worker shuts down) it hands the run
+    Returns the result, or None where there was nothing to run. Cancelled (the worker shuts down) it hands the run
     back, so that another worker takes it at once instead of waiting for the lease to lapse.
     """
     async with services.open_files.admitted(id):
-        return await _carry_out_here_or_alone(services, id)
+        return await _carry_out_here_or_alone(services, id, is_ticket=is_ticket)
 
 
-async def _carry_out_here_or_alone(services: Services, id: str) -> ToolAgentResult | None:
+async def _carry_out_here_or_alone(services: Services, id: str, *, is_ticket: bool) -> ToolAgentResult | None:
     alone = services.start_alone
     try:
-        return await _carry_out(services, id, is_alone=alone is None)
-    except GoesAlone:
+        return await _carry_out(services, id, is_alone=alone is None, is_ticket=is_ticket)
+    except GoesAlone as found:
         assert alone
+        id = str(found)
     try:
         with services.free_slot():  # that process cannot free this place while it waits for others
             return await alone(id)
@@ -274,8 +251,8 @@ def _classes_of_runs() -> tuple[type[Attempt], Callable[[Attempt], list[Part]], 
     return Attempt, parts_of, Run
 
 
-async def _carry_out(services: Services, id: str, *, is_alone: bool) -> ToolAgentResult | None:
-    claim = await services.claim(id, is_alone=is_alone)
+async def _carry_out(services: Services, id: str, *, is_alone: bool, is_ticket: bool = False) -> ToolAgentResult | None:
+    claim = await services.claim(id, is_alone=is_alone, is_ticket=is_ticket)
     return await _execute(services, claim) if claim else None
 
 

@@ -25,11 +25,13 @@ function workerRow({ name, draining, model, running, concurrency, sandbox, usage
     h("td", {}, age(Date.parse(startedAt), Date.now())));
 }
 
-/** What an endpoint with a rate limit serves, and what waits for it. */
-export function capacityText({ model, rate, served, refused, waiting, until }, now = Date.now()) {
+/** What an endpoint with a rate limit serves, and what waits for it, or for places in workers. */
+export function capacityText({ endpoint, model, rate, served, refused, waiting, owners, until }, now = Date.now()) {
   const later = until && Date.parse(until) > now;
-  return [visible(model), rate !== null && `${number(rate)} requests/s`, `${number(served)} served`,
-    `${number(refused)} refused`, `${number(waiting)} waiting`,
+  const of = endpoint === "workers" ? ["Places in workers"] : [visible(model),
+    rate !== null && `${number(rate)} requests/s`, `${number(served)} served`, `${number(refused)} refused`];
+  const whose = Object.entries(owners).map(([owner, own]) => `${visible(owner)} ${number(own)}`).join(", ");
+  return [...of, `${number(waiting)} waiting${whose && ` (${whose})`}`,
     later && `no capacity until ${new Date(until).toLocaleTimeString()}`].filter(Boolean).join(" · ");
 }
 

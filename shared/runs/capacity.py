@@ -1,4 +1,4 @@
-"""The capacity of the models' endpoints that limit the rate of requests: what they serve, and what waits for them."""
+"""What waits for capacity: calls for models' endpoints that limit the rate of requests, runs for places in workers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from typing import Any
 from pydantic import Field
 
 from ..wire import Timestamp, Wire
-from .keys import PACES, pace_key
+from .keys import PACES, WAITING_RUNS, pace_key, waiting_runs_key
 
 SHOWN_SECONDS = 1.0
 """A time until the next request is stated where it is longer than this."""
+PLACES = "workers"
+"""Stands for an endpoint where runs wait for places in workers."""
 _OWNER = "owner:"
 
 
 class EndpointCapacity(Wire):
-    """One endpoint with one key and model, since it has refused requests or nearly reached a limit that it states."""
+    """One endpoint with one key and model, since it has refused requests or nearly reached a limit that it states.
+
+    Or the places in workers, while runs wait for one.
+    """
 
     endpoint: str
-    """Identifies address and key without naming them."""
+    """Identifies address and key without naming them; ``workers``: the places in workers."""
     model: str
-    """The model's name without its date."""
+    """The model's name without its date; empty for the places in workers."""
     rate: float | None = None
     """Requests that are sent in a second; null where only limits hold that the endpoint states."""
     served: int = 0
@@ -31,7 +36,7 @@ class EndpointCapacity(Wire):
     refused: int = 0
     """Refused requests."""
     waiting: int = 0
-    """Model calls that wait for their turn."""
+    """Model calls that wait for their turn, or runs that wait for a place."""
     owners: dict[str, int] = Field(default_factory=dict)
     """Those of them by owner: of a token of the tokens file, by its owner's name."""
     until: Timestamp | None = None
@@ -41,14 +46,34 @@ class EndpointCapacity(Wire):
 
 
 async def capacities(redis: Any, owner: str | None = None) -> list[EndpointCapacity]:
-    """Returns the endpoints whose rate is limited, by model. ``owner``: shows no other owner's calls."""
+    """Returns the places in workers, if runs wait for one, and the endpoints whose rate is limited, by model.
+
+    ``owner``: shows no other owner's runs and calls.
+    """
     endpoints = sorted(await redis.smembers(PACES))
     stored = await redis.mget([pace_key(endpoint) for endpoint in endpoints]) if endpoints else []
     seconds, micros = await redis.time()
     now = seconds * 1000 + micros / 1000
     states = ((endpoint, json.loads(state)) for endpoint, state in zip(endpoints, stored, strict=True) if state)
     found = [_of(endpoint, state, now, owner) for endpoint, state in states if state.get("ends")]
-    return sorted(found, key=lambda each: (each.model, each.endpoint))
+    return [*await _places(redis, owner), *sorted(found, key=lambda each: (each.model, each.endpoint))]
+
+
+async def _places(redis: Any, owner: str | None) -> list[EndpointCapacity]:
+    owners = await redis.zrange(WAITING_RUNS, 0, -1)
+    async with redis.pipeline(transaction=False) as pipeline:
+        for each in owners:
+            pipeline.zcard(waiting_runs_key(each))
+        waiting = Counter(dict(zip(owners, await pipeline.execute(), strict=True)))
+    if not waiting.total():
+        return []
+    return [EndpointCapacity(endpoint=PLACES, model="", waiting=waiting.total(), owners=_named(waiting, owner))]
+
+
+def _named(waiting: Counter[str], owner: str | None) -> dict[str, int]:
+    """Returns the numbers by the names of owners: of all, or of this one."""
+    named = {name.removeprefix(_OWNER): count for name, count in waiting.items() if name.startswith(_OWNER)}
+    return named if owner is None else {name: count for name, count in named.items() if name == owner}
 
 
 def _of(endpoint: str, state: dict[str, Any], now: float, owner: str | None) -> EndpointCapacity:
@@ -57,7 +82,6 @@ def _of(endpoint: str, state: dict[str, Any], now: float, owner: str | None) -> 
     for process in dict(state["processes"] or {}).values():
         if process["alive"] >= passed:
             waiting.update({name: wanted[0] for name, wanted in dict(process["waiting"] or {}).items()})
-    named = {name.removeprefix(_OWNER): count for name, count in waiting.items() if name.startswith(_OWNER)}
     is_later = state["next"] - passed > SHOWN_SECONDS * 1000
     return EndpointCapacity(
         endpoint=endpoint[:12],
@@ -66,7 +90,7 @@ def _of(endpoint: str, state: dict[str, Any], now: float, owner: str | None) -> 
         served=max(0, int(state["successes"])),
         refused=int(state.get("refusals", 0)),
         waiting=waiting.total(),
-        owners=named if owner is None else {name: count for name, count in named.items() if name == owner},
+        owners=_named(waiting, owner),
         until=datetime.fromtimestamp((state["began"] + state["next"]) / 1000, UTC) if is_later else None,
         error=state.get("error") or "",
     )

@@ -33,6 +33,8 @@ PACES = "deputize:paces"
 """The endpoints that have a pace."""
 OWNER_WEIGHTS = "deputize:weights"
 """How many turns owners have for each one of another owner, by owner, where that is not 1."""
+WAITING_RUNS = "deputize:queue"
+"""The owners of runs that wait for a place in a worker, by their turn; with ``:<owner>`` appended, those runs."""
 RESERVED_MONEY, SPENT_MONEY, OWNER_CAPS = (f"deputize:spend:{each}" for each in ("reserved", "total", "caps"))
 """What runs have reserved for model calls under way, and what was spent in all time, by counter; the caps of owners."""
 AUDIT = "deputize:audit"
@@ -64,6 +66,10 @@ def outage_key(endpoint: str) -> str:
 
 def pace_key(endpoint: str) -> str:
     return f"deputize:pace:{endpoint}"
+
+
+def waiting_runs_key(owner: str) -> str:
+    return f"{WAITING_RUNS}:{owner}"
 
 
 def economy_key(endpoint: str) -> str:

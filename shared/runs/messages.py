@@ -22,7 +22,7 @@ WRAPPED_UP: Mapping[str, Any] = {
     "termination_reason": TerminationReason.WRAPPED_UP,
     "summary": "Wrapped up before it was started.",
 }
-SEND = Script("file", "notify", "count", "unstarted", "send")
+SEND = Script("queue", "file", "notify", "count", "unstarted", "send")
 
 
 def received(message: Message) -> MessageReceived | WrapUpRequested:

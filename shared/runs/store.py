@@ -34,7 +34,9 @@ from .keys import (
     INDEX,
     LEASES,
     METRICS,
+    OWNER_WEIGHTS,
     PRESENCE,
+    WAITING_RUNS,
     children_key,
     events_key,
     idempotency_key,
@@ -75,10 +77,10 @@ What this version does not know may be a limit or a check, so it is not passed o
 """
 RENEW, RELEASE, LAPSE = map(Script, ("renew", "release", "lapse"))
 OUTAGE, PACE, PREFIX = map(Script, ("outage", "pace", "prefix"))
-CLAIM, STALLED = Script("standstills", "claim"), Script("standstills", "stalled")
-ACCEPT, REAP = Script("count", "accept"), Script("count", "reap")
+CLAIM, STALLED = Script("queue", "standstills", "claim"), Script("standstills", "stalled")
+ACCEPT, REAP = Script("queue", "count", "accept"), Script("queue", "count", "reap")
 RECORD = Script("file", "notify", "count", "standstills", "record")
-CANCELLING = Script("file", "notify", "count", "unstarted", "cancel")
+CANCELLING = Script("queue", "file", "notify", "count", "unstarted", "cancel")
 
 REUSED = {
     "key_reused": "used before with another body",
@@ -93,6 +95,17 @@ CANCELLED = {
 """The result of a delegation that was cancelled before it ran."""
 COUNTING = {"metrics": METRICS, "accepted": ACCEPTED.field(), "lost": LEASES_LOST.field()}
 """What the scripts that accept and reap delegations count."""
+QUEUED = {"queue": WAITING_RUNS, "weights": OWNER_WEIGHTS}
+"""What the scripts with the queue of runs (``queue.lua``) need."""
+CLAIMING = {
+    "alone_after": ALONE_AFTER,
+    "most_starts": MOST_STARTS,
+    "most_lost_starts": MOST_LOST_STARTS,
+    "fields": Claim.FIELDS,
+    **QUEUED,
+    **RECORD_PARTS,
+}
+"""What is the same in each claim."""
 WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PACE, PREFIX)
 """The scripts that a worker's pipe may run."""
 
@@ -140,14 +153,16 @@ class RunStore:
         webhook: Webhook | None = None,
         trace: str = "",
         key_seconds: int = IDEMPOTENCY_SECONDS,
+        starts: bool = True,
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
         ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized, among
         those of ``owner``. They belong to it, or to their parent's; a ``confined`` owner's have no parent of another
         owner. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``; new idempotency keys
-        are kept for ``key_seconds``. Raises ``KeyReused`` for a key of another body or a removed delegation, ``Fenced``
-        where the parent's fence differs, and ``Unacknowledged`` where too few replicas have the records.
+        are kept for ``key_seconds``. Unless they are to start (``starts``), they wait for no place in a worker. Raises
+        ``KeyReused`` for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs, and
+        ``Unacknowledged`` where too few replicas have the records.
         """
         described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace, owner=owner)
         sent, keys = asked or [each[1] for each in new], [INDEX, LEASES]
@@ -156,11 +171,11 @@ class RunStore:
             key = INDEX if request.idempotency_key is None else kept_for(request.idempotency_key, owner)
             siblings = children_key(request.parent_id) if request.parent_id else INDEX
             keys += [record_key(id), events_key(id), key, siblings]
-        seconds = {"claim_ms": int(claim_seconds * 1000), "idempotency_seconds": key_seconds}
-        arguments: dict[str, Any] = {**seconds, **COUNTING, "channel": EVENTS, "fence": fence, "confined": confined}
-        arguments["delegations"] = [described(*each, request) for each, request in zip(new, sent, strict=True)]
+        given: dict[str, Any] = {"claim_ms": int(claim_seconds * 1000), "idempotency_seconds": key_seconds}
+        given |= {"channel": EVENTS, "fence": fence, "confined": confined, "starts": starts, **COUNTING, **QUEUED}
+        given["delegations"] = [described(*each, request) for each, request in zip(new, sent, strict=True)]
         records = [record_key(id) for id, _, _ in new]
-        verdict, *answers = await self._accepted(keys, arguments, records, unbounded=bool(fence))  # a run has limits
+        verdict, *answers = await self._accepted(keys, given, records, unbounded=bool(fence))  # a run has limits
         if verdict == "fenced":
             raise Fenced
         if detail := REUSED.get(verdict):
@@ -185,29 +200,31 @@ class RunStore:
         owner: str = "",
         pipe: Pipe | None = None,
         *,
+        is_ticket: bool = False,
         start_seconds: float | None = None,
     ) -> Claim | None:
-        """Claims a queued delegation. Returns None if it is claimed already, finished or gone, or cannot be read here.
+        """Claims a queued delegation, or with a ticket (``is_ticket``) the next one of the queue.
 
-        What cannot be read is of a newer version, and is handed back for one of its workers. ``owner`` names the
-        worker's process, so that its leases can end with it. Claims through one ``pipe`` share round trips and a
-        connection. ``start_seconds`` is the time that a process of its own has to claim a run that gets one; None where
-        this process counts as one. Raises ``GoesAlone`` where the caller is to start that process.
+        Returns None if it is claimed already, finished or gone, or cannot be read here, or none waits. What cannot be
+        read is of a newer version, and is handed back for one of its workers. ``owner`` names the worker's process, so
+        that its leases can end with it. Claims through one ``pipe`` share round trips and a connection.
+        ``start_seconds`` is the time that a process of its own has to claim a run that gets one; None where this
+        process counts as one. Raises ``GoesAlone`` where the caller is to start that process.
         """
         arguments = {"id": id, "uuid": token, "worker": worker, "owner": owner, "now": now().isoformat()}
-        arguments |= {"lease_ms": int(lease_seconds * 1000), "alone_after": ALONE_AFTER}
+        arguments |= {"lease_ms": int(lease_seconds * 1000), "is_ticket": is_ticket, **CLAIMING}
         arguments |= {"is_alone": start_seconds is None, "start_ms": int((start_seconds or 0) * 1000)}
-        arguments |= {"most_starts": MOST_STARTS, "most_lost_starts": MOST_LOST_STARTS, "fields": Claim.FIELDS}
         keys = [record_key(id), LEASES, PRESENCE]
         asked = pipe.script(CLAIM, keys, arguments) if pipe else CLAIM.run(self.redis, keys, arguments)
         if pipe:
             pipe.flush()
         verdict, *pairs = await asked
+        fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
         if verdict == "alone":
-            raise GoesAlone
+            raise GoesAlone(fields["id"])
         if verdict != "claimed":
             return None
-        fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        id = fields["id"]
         try:
             kept = await kept_run(self.redis, id) if int(fields["attempt"]) > 1 else ([], {}, None, None)
             return Claim.of(id, fields, kept)
@@ -314,7 +331,7 @@ class RunStore:
 
     async def reap(self, claim_seconds: float, at_most: int = 100) -> list[Reaped]:
         """Fences off lapsed runs and returns the delegations that need a new ticket; see ``reap.lua``."""
-        arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS, **COUNTING}
+        arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS, **COUNTING, **QUEUED}
         return [Reaped(**json.loads(found)) for found in await REAP.run(self.redis, [LEASES], arguments)]
 
 
@@ -343,7 +360,7 @@ async def children_of(store: RunStore, parent: str) -> dict[str, Delegation]:
     return {key: child for key, child in keys if key.startswith(f"{parent}:")}
 
 
-PAUSE, RESUME = Script("pause"), Script("resume")
+PAUSE, RESUME = Script("queue", "pause"), Script("resume")
 
 
 async def pause_unfinished(redis: Any, before: str, *, temporary: bool) -> int:
@@ -352,7 +369,7 @@ async def pause_unfinished(redis: Any, before: str, *, temporary: bool) -> int:
     No worker of another stack is alive. ``before`` is the smallest id of this stack's time; a ``temporary`` one lives
     only as long as the commands that use it.
     """
-    return await PAUSE.run(redis, [LEASES], {"before": before, "temporary": temporary, **RECORD_PARTS})
+    return await PAUSE.run(redis, [LEASES], {"before": before, "temporary": temporary, **RECORD_PARTS, **QUEUED})
 
 
 async def resume(redis: Any, id: str) -> None:

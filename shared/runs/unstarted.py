@@ -13,7 +13,7 @@ from ..message import Message
 from ..metrics import counted
 from ..webhooks import Webhook
 from ..wire import now
-from .keys import EVENTS, INDEX, METRICS, WEBHOOKS, record_key
+from .keys import EVENTS, INDEX, METRICS, WAITING_RUNS, WEBHOOKS, record_key
 from .notification import queued
 from .record import READ, WEBHOOK, not_found
 
@@ -61,6 +61,7 @@ def ending(
         "retention_seconds": retention,
         "metrics": METRICS,
         "counts": counted(finished),
+        "queue": WAITING_RUNS,
         "webhooks": WEBHOOKS,
         "notifications": queued(id, Webhook.model_validate_json(webhook) if webhook else None, number, finished),
     }

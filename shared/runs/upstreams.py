@@ -18,9 +18,9 @@ from ..text import clip
 from .cost import fields_of_records
 from .keys import record_key
 from .record import AFTER
-from .store import RunStore
+from .store import QUEUED, RunStore
 
-START = Script("start")
+START = Script("queue", "start")
 MAX_REPORT = 20_000
 """Characters of a summary, and of an output, that are read."""
 MAX_REPORTS = 60_000
@@ -47,7 +47,7 @@ async def settle(store: RunStore, id: str) -> bool:
     if len(pairs) < len(wanted):
         return False
     reports = reports_on([(title, result) for _, title, result in pairs if result])
-    return bool(await START.run(store.redis, [record_key(id)], {"upstreams": reports}))
+    return bool(await START.run(store.redis, [record_key(id)], {"id": id, "upstreams": reports, **QUEUED}))
 
 
 def in_vain(wanted: After, result: ToolAgentResult | None) -> Mapping[str, Any] | None:

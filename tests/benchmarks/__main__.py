@@ -24,6 +24,7 @@ NUMBERS = (
     "startup",
     "searching",
     "dispatch",
+    "queueing",
     "listing",
     "metrics",
     "notifying",

@@ -19,6 +19,7 @@ import pytest
 import redis
 from pytest_asyncio import is_async_test
 
+from deputize.shared.runs.keys import WAITING_RUNS, record_key, waiting_runs_key
 from deputize.worker.linux.tree import children, command_line
 from tests.waiting import until_sync
 
@@ -35,6 +36,7 @@ KEPT_WITHOUT_END = (
     "deputize:spend:total",
     "deputize:spend:caps",
     "deputize:weights",
+    "deputize:queue",
     "deputize:celery:",
     "deputize:test",
 )
@@ -234,3 +236,19 @@ def endless_keys(client: redis.Redis) -> list[str]:
         for key in endless
         if not key.startswith(KEPT_WITHOUT_END) and not any(key.startswith(run) for run in unfinished)
     ]
+
+
+def wrongly_waiting(client: redis.Redis) -> list[str]:
+    """Delegations that wait for a place in a worker though they run or have ended; owners without any."""
+    try:
+        owners: Any = client.zrange(WAITING_RUNS, 0, -1)
+        sets: set[Any] = {*client.scan_iter(f"{WAITING_RUNS}:*", count=1000)}
+        ids = [id.decode() for key in sets for id in _members(client, key)]
+        wrong = [id for id in ids if client.hget(record_key(id), "status") not in (b"queued", None)]
+    except redis.ConnectionError:
+        return []
+    return wrong + sorted({key.decode() for key in sets} ^ {waiting_runs_key(owner.decode()) for owner in owners})
+
+
+def _members(client: redis.Redis, key: str) -> Any:
+    return client.zrange(key, 0, -1)

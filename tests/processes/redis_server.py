@@ -17,7 +17,7 @@ import redis
 
 from deputize.orchestrator.redis_server import EmbeddedRedis, prepare
 from deputize.shared.errors import Misconfigured
-from tests.processes.leaks import endless_keys, kept
+from tests.processes.leaks import endless_keys, kept, wrongly_waiting
 from tests.waiting import until_sync
 
 
@@ -74,6 +74,7 @@ def redis_url(redis_server: RedisProcess) -> Iterator[str]:
     redis_server.empty()
     yield redis_server.url
     assert not (left := endless_keys(redis_server.client)), f"keys without a time to live: {left}"
+    assert not (waiting := wrongly_waiting(redis_server.client)), f"in the queue, and not to be started: {waiting}"
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from functools import partial
 from itertools import takewhile
@@ -28,6 +29,7 @@ from deputize.shared.queue import (
     send_tickets,
 )
 from deputize.shared.settings import Settings
+from deputize.worker.celery_pool.process import ProgressEvents
 from tests.processes.redis_server import RedisProcess
 from tests.runs.tickets import queue_keys
 from tests.waiting import until_sync
@@ -174,6 +176,29 @@ def test_events_of_tasks_are_sent_only_while_the_last_heartbeat_was_received(app
         worker.close()
         worker.send("worker-offline")
         assert received(listener) == []
+
+
+def test_the_end_of_a_task_is_that_of_the_delegation_that_it_carried_out(app: Celery, redis_url: str) -> None:
+    with (
+        redis.Redis.from_url(redis_url) as client,
+        client.pubsub() as listener,
+        app.connection_for_write() as connection,
+    ):
+        worker, progress = app.events.Dispatcher(connection, "worker-1"), ProgressEvents(app, "worker-1")
+        progress.ended("unheard", "another")
+        listener.psubscribe("*/0.celeryev/*")
+        worker.send("worker-heartbeat")
+        for ticket, id in {"own": "own", "named": "another", "late": "", "unheard": "unheard"}.items():
+            progress.ended(ticket, id)
+            worker.send("task-started", uuid=ticket)
+            worker.send("task-succeeded", uuid=ticket)
+        worker.send("task-failed", uuid="named")
+        messages: Iterator[Any] = iter(partial(listener.get_message, timeout=1), None)
+        events = [json.loads(each["data"]) for each in messages if each["type"] == "pmessage"]
+        bodies = [json.loads(b64decode(each["body"])) for each in events]
+        ends = [body["uuid"] for body in bodies if body["type"] in ("task-succeeded", "task-failed")]
+        assert ends == ["own", "another", "unheard", "named"]
+        worker.close()
 
 
 def received(listener: PubSub) -> list[bytes]:

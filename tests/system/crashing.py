@@ -87,7 +87,7 @@ async def hand_to(fleet: Fleet, queue: str, task: str = "do it", **fields: Any) 
     store: RunStore = fleet.service.store
     request = DelegationRequest(task=task, **fields)
     id = new_id()
-    await store.accept([(id, request, request.limits)], 30)
+    await store.accept([(id, request, request.limits)], 30, starts=False)  # other queues do not serve it
     app = create_app(fleet.settings, str(fleet.settings.redis_url))
     await asyncio.to_thread(send_tickets, app, [Ticket(id, request.title, queue=queue)])
     app.close()

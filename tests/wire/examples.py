@@ -201,6 +201,7 @@ CAPACITY = EndpointCapacity(
     until=AT,
     error="HTTP 429 from https://api.anthropic.com/v1/messages: This request would exceed your rate limit.",
 )
+PLACES = EndpointCapacity(endpoint="workers", model="", waiting=1005, owners={"payments": 1000, "search": 5})
 WORKER = WorkerCard(
     name="worker-1@host",
     pid=4711,
@@ -288,7 +289,7 @@ EXAMPLES: dict[str, Any] = {
     "list_tools": {"200": [TOOL]},
     "list_workers": {"200": [WORKER]},
     "get_metrics": {"200": METRICS},
-    "list_capacity": {"200": [CAPACITY]},
+    "list_capacity": {"200": [PLACES, CAPACITY]},
     "drain_worker": {"202": WORKER},
     "check_liveness": {"200": Alive()},
     "check_readiness": {"200": Ready(workers=1, version="1.0.0")},

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from celery.events.state import State
 
-from deputize.worker.task import Unsuccessful, of_task
+from deputize.worker.celery_pool.task_end import Unsuccessful, of_task
 from tests.marked import MARKED, Marked
 
 

@@ -48,6 +48,11 @@ class ProgressEvents:
         """Drops a run that ends, so that an older message does not overwrite its final state in Flower."""
         self._latest.pop(id, None)
 
+    def ended(self, ticket: str, id: str) -> None:
+        """Notes which delegation the task of a ticket has carried out: its end is shown as that one's. "": none's."""
+        if id != ticket and self._app.events.Dispatcher.received:
+            self._app.events.Dispatcher.carried_out[ticket] = id
+
     async def send_forever(self) -> None:
         while True:
             await asyncio.sleep(SECONDS)

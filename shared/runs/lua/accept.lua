@@ -1,8 +1,9 @@
--- Accepts delegations, all or none: record, index, claim deadline and run_queued in one step.
+-- Accepts delegations, all or none: record, index, claim deadline, run_queued and a place in the queue in one step.
 -- KEYS: index, leases, then for each: record, events, idempotency key, the parent's children (the index where there is none)
 -- Arguments: claim_ms, idempotency_seconds, channel, fence (the one under which their parents must run; '' asks for
 --   none), confined (whether parents of another owner do not exist; else their children belong to that owner), metrics
---   and accepted (the field that counts them), delegations: for each id, hash (of its request), event (the first one),
+--   and accepted (the field that counts them), starts (whether they go into the queue), queue and weights (for queue.lua),
+--   delegations: for each id, hash (of its request), event (the first one),
 --   fields (of the record)
 -- Returns {'accepted', id or '', ...}: for each '' or the id that its idempotency key already stands for. Or, and then
 -- nothing is written, a code and the index of the delegation: 'key_reused' (with another request), 'record_gone' (the
@@ -67,6 +68,7 @@ for at, new in ipairs(arguments.delegations) do
     local owner = parent and redis.call('HGET', parent, 'caller') or nil
     if parent and not (arguments.confined and owner ~= new.fields.caller) then
       if owner then redis.call('HSET', record, 'caller', owner) end
+      redis.call('HSET', record, 'share', queue_owner(parent))
       redis.call('HSET', record, 'depth', (tonumber(redis.call('HGET', parent, 'depth') or '') or 0) + 1)
       if arguments.fence ~= '' then
         local id = string.match(parent, '{(.+)}')
@@ -78,6 +80,7 @@ for at, new in ipairs(arguments.delegations) do
       if kept ~= -2 then redis.call('SADD', children, new.id) end
       if kept > 0 then redis.call('EXPIRE', children, kept) end
     end
+    if arguments.starts and not new.fields.after then enqueue(arguments, record, new.id) end
     if key ~= index then
       redis.call('HSET', key, 'id', new.id, 'hash', new.hash)
       redis.call('EXPIRE', key, arguments.idempotency_seconds)

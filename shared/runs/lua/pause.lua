@@ -2,7 +2,7 @@
 -- Delegations of a stack that lived as long as the commands that used it are paused, and by such a stack all others, too;
 -- a stack that stays goes on with those of its own kind. What was resumed since stays as it is.
 -- KEYS: leases. Arguments: before (the smallest id of this stack), temporary (whether this one lives as long as its
--- commands), record_head, record_tail (a record's key around its id). Returns how many are paused now.
+-- commands), record_head, record_tail (a record's key around its id), queue. Returns how many are paused now.
 local arguments = cjson.decode(ARGV[1])
 local leases, count = KEYS[1], 0
 local clock = redis.call('TIME')
@@ -18,6 +18,7 @@ for _, id in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
         redis.call('HSET', record, 'status', 'queued', 'fence', '', 'worker', '', 'ended', 'lost')
       end
       redis.call('HSET', record, 'paused', '1')
+      dequeue(arguments, queue_owner(record), id)
       redis.call('ZADD', leases, '+inf', id)
       count = count + 1
     elseif paused then

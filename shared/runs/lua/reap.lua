@@ -1,11 +1,11 @@
 -- Finds delegations whose deadline has passed: a running one whose worker fell silent is fenced off, counted as one that
 -- lost its worker (unless that stood still, which stalled.lua counts), and queued again; a queued one that no worker
--- claimed is named too, so that another ticket is sent.
+-- claimed is named too, so that another ticket is sent. Both are in the queue then.
 -- One that waits for others (after) is named when they have decided about it: all have succeeded, or one has not. Else
 -- it is looked at again when one of them ends (file.lua), or after ten minutes.
 -- KEYS: leases
 -- Arguments: claim_ms, at_most, record_head and record_tail (a record's key around its id), metrics and lost (the field
---   that counts lost leases)
+--   that counts lost leases), queue and weights (for queue.lua)
 -- Returns for each a JSON object: id, kind ('lapsed', 'unclaimed' or 'decided'), attempt, title, priority.
 local LATER_MS = 600000
 local arguments = cjson.decode(ARGV[1])
@@ -46,6 +46,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0,
       count(arguments.metrics, {[arguments.lost] = 1})
     end
     redis.call('ZADD', leases, now + arguments.claim_ms, id)
+    if not after then enqueue(arguments, record, id) end
     found[#found + 1] = cjson.encode({
       id = id, kind = kind, attempt = tonumber(attempt), title = title or '', priority = tonumber(priority or 5)})
   else

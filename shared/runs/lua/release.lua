@@ -8,7 +8,7 @@ local record, leases = KEYS[1], KEYS[2]
 if redis.call('HGET', record, 'fence') ~= arguments.fence then return 'fenced' end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-redis.call('HSET', record, 'status', 'queued', 'queued_at', now, 'fence', '', 'worker', '')
+redis.call('HSET', record, 'status', 'queued', 'queued_at', now + arguments.claim_ms, 'fence', '', 'worker', '')
 local cancelled = false
 if arguments.unread then
   if redis.call('HINCRBY', record, 'attempt', -1) == 0 then

@@ -23,6 +23,7 @@ from tests.orchestrator.web.browsing import Pages, ask, button, delegated
 from tests.orchestrator.web.eventful import family
 from tests.waiting import until
 
+PLACES = EndpointCapacity(endpoint="workers", model="", waiting=1005, owners={"ann": 1000, "<b>o": 5})
 LIMITED = EndpointCapacity(
     endpoint="3fa2", model="<b>m", rate=4.1, served=1700, refused=24, waiting=41, until=now() + timedelta(hours=1)
 )
@@ -66,7 +67,7 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         service.finish(child, summary="Reviewed <b>all</b>.")
         await expect(filters.get_by_role("link", name="succeeded 2")).to_be_visible()
         service.fleet.append(worker_card(name="old@two", draining=True))
-        service.endpoints.append(LIMITED)
+        service.endpoints += [PLACES, LIMITED]
         night = Schedule(name="nightly", cron="0 3 * * *", zone="UTC", last=now(), last_delegation_id=child)
         service.planned = {"nightly": night, "hourly": night.model_copy(update={"name": "hourly", "paused": "by hand"})}
         new = await service.create(DelegationRequest(task="a new one"))
@@ -74,7 +75,8 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(page.locator("#workers")).to_contain_text("old@two takes no more")
         await expect(page.locator("#load")).to_contain_text("1 draining")
         shown = re.compile(r"^<b>m · 4,1 requests/s · 1.700 served · 24 refused · 41 waiting · no capacity until \d+:")
-        await expect(page.locator("#capacity li")).to_have_text([shown])
+        places = "Places in workers · 1.005 waiting (ann 1.000, <b>o 5)"
+        await expect(page.locator("#capacity li")).to_have_text([places, shown])
         await expect(page.locator("#schedules summary")).to_have_text("2 schedules")
         await expect(page.locator("#schedules")).to_contain_text("paused: by hand")
         await expect(page.locator("#schedules a").first).to_have_attribute("href", re.compile(child))
