@@ -158,7 +158,10 @@ _TRANSPORT_OPTIONS = {
 
 @dataclass(frozen=True)
 class Ticket:
-    """A queue message for one delegation. Only the id matters; the title is for logs and Flower."""
+    """A message for one delegation in the queue of runs: the worker that gets it claims the next one of that queue.
+
+    Only the id matters; the title is for logs and Flower.
+    """
 
     id: str
     title: str = ""
@@ -185,7 +188,7 @@ def send_tickets(app: Celery, tickets: Sequence[Ticket]) -> None:
     """Puts all tickets on their queues in few round trips. Blocks: not for an event loop's thread.
 
     Raises Unavailable within seconds if Redis does not answer; some of the tickets may have been sent by then, which
-    is harmless, because workers drop a second ticket for a delegation.
+    is harmless, because a ticket starts nothing where no run waits.
     """
     try:
         with app.producer_or_acquire() as producer, producer.batch(BATCH):

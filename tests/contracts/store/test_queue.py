@@ -177,6 +177,7 @@ async def test_a_dependant_is_in_the_queue_once_its_upstream_has_ended(store: Ru
     assert [(one.id, one.kind) for one in await store.reap(30)] == [(later, "decided")]
     assert await waiting(store) == set()
     assert await settle(store, later)
+    assert await waiting(store) == {later}
     assert await started(store, [later]) == [later]
 
 
@@ -190,12 +191,12 @@ async def test_a_lost_run_is_the_first_of_its_owner_again(store: RunStore) -> No
 
 async def test_a_ticket_of_an_earlier_attempt_does_not_hurry_the_next_one(store: RunStore, pipe: Pipe) -> None:
     """It is for another run, or for none: with the next attempt a janitor sends another ticket."""
-    released, retried = await claimed(store), await claimed(store)
-    assert await pipe.script(
-        RELEASE, [record_key(released.id), LEASES], {"id": released.id, "fence": released.fence, "claim_ms": 0}
-    )
+    released, unread, retried = await claimed(store), await claimed(store), await claimed(store)
+    for claim, delay in (released, 0), (unread, 60_000):
+        arguments = {"id": claim.id, "fence": claim.fence, "claim_ms": delay}
+        assert await pipe.script(RELEASE, [record_key(claim.id), LEASES], arguments) == "released"
     await write(pipe, retried, RunUpdate(retry_ms=60_000))
-    assert await started(store, [released.id, retried.id]) == []
+    assert await started(store, [released.id, unread.id, retried.id]) == []
     (other,) = await accept_many(store, 1)
     assert await started(store, [retried.id]) == [other]
     assert [one.id for one in await store.reap(30)] == [released.id]
@@ -212,9 +213,10 @@ async def test_a_ticket_of_an_older_version_starts_the_run_that_it_names(store: 
 
 async def test_what_a_worker_of_an_older_version_took_is_passed_over(store: RunStore, pipe: Pipe) -> None:
     taken, ended, next_one = await claimed(store), await claimed(store), await accepted(store)
+    others = await accept_many(store, 2, "ann")
     await write(pipe, ended, ending(ended, 2))
     await store.redis.zadd(waiting_runs_key("main"), {taken.id: -10, ended.id: -10})  # it took nothing out
-    assert await started(store, [taken.id]) == [next_one]
+    assert await started(store, [taken.id, *others]) == [next_one, *others]
     assert await waiting(store) == set()
 
 
@@ -222,8 +224,9 @@ async def test_a_queue_whose_runs_another_program_removed_starts_the_others(stor
     await accept_many(store, 2, "ann")
     gone, rest = await accept_many(store, 1, "bob"), await accept_many(store, 1, "cleo")
     await store.redis.delete(waiting_runs_key("owner:ann"), *keys_of(gone[0]))
-    assert await started(store, rest) == rest
+    assert await started(store, gone) == rest
     assert await waiting(store) == set()
+    assert not await store.redis.exists(record_key(gone[0]))
 
 
 async def test_what_waits_for_a_place_is_shown_by_owner_and_to_each_for_itself(store: RunStore) -> None:
