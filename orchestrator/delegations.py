@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager, closing
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Self
 
 from ..shared import bus, traceparent
@@ -182,17 +183,14 @@ class Delegations(Service):
             await check_caps(self.store.redis, self._settings.spend, requests, self.ownership.owner)
         new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
         try:
-            answers = await self.store.accept(
-                new,
-                self._settings.claim_seconds,
-                asked=asked,
+            accept = partial(self.store.accept, new, self._settings.claim_seconds, asked=asked, starts=starts)
+            answers = await accept(
                 owner=self.ownership.owner,
                 confined=self.ownership.is_confined,
                 temporary=self._settings.temporary,
                 webhook=self._settings.webhook.default,
                 trace=traceparent.current(),
                 key_seconds=key_seconds,
-                starts=starts,
             )
         except Unacknowledged:
             await self._withdraw(new)

@@ -161,7 +161,7 @@ class RunStore:
         those of ``owner``. They belong to it, or to their parent's; a ``confined`` owner's have no parent of another
         owner. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``; new idempotency keys
         are kept for ``key_seconds``. Unless they are to start (``starts``), they wait for no place in a worker. Raises
-        ``KeyReused`` for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs, and
+        ``KeyReused`` for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs,
         ``Unacknowledged`` where too few replicas have the records.
         """
         described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace, owner=owner)
@@ -176,11 +176,7 @@ class RunStore:
         given["delegations"] = [described(*each, request) for each, request in zip(new, sent, strict=True)]
         records = [record_key(id) for id, _, _ in new]
         verdict, *answers = await self._accepted(keys, given, records, unbounded=bool(fence))  # a run has limits
-        if verdict == "fenced":
-            raise Fenced
-        if detail := REUSED.get(verdict):
-            mistakes = [{"pointer": "/idempotencyKey", "detail": detail}]
-            raise KeyReused(f"this idempotency key was {detail}; send a new key", mistakes)
+        _check_accepted(verdict)
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
     async def _accepted(
@@ -333,6 +329,15 @@ class RunStore:
         """Fences off lapsed runs and returns the delegations that need a new ticket; see ``reap.lua``."""
         arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS, **COUNTING, **QUEUED}
         return [Reaped(**json.loads(found)) for found in await REAP.run(self.redis, [LEASES], arguments)]
+
+
+def _check_accepted(verdict: str) -> None:
+    """Raises what the verdict of the accept script stands for, if it accepted nothing."""
+    if verdict == "fenced":
+        raise Fenced
+    if detail := REUSED.get(verdict):
+        mistakes = [{"pointer": "/idempotencyKey", "detail": detail}]
+        raise KeyReused(f"this idempotency key was {detail}; send a new key", mistakes)
 
 
 def kept_for(key: str, owner: str) -> str:
