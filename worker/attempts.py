@@ -45,7 +45,7 @@ from .core.repetition import Repetition
 from .core.resources import RunOutputs
 from .core.run_context import RunContext, not_executed
 from .core.tool_calls import ToolCalls
-from .fleet.admission.pace import Order
+from .fleet.admission.line import Order
 from .fleet.admission.wait import EndpointWait
 from .fleet.gate import PrefixWait
 from .fleet.inbox import Inbox

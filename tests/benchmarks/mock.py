@@ -2,7 +2,8 @@
 
 A process of its own: `python -m tests.benchmarks.mock --fd N` serves a listening socket. POST /v1/messages answers as
 the conversation's SCRIPT line decides (script.py), GET /stats reports what was seen since the last POST /reset.
-POST /limit?rate=4&burst=8&retry=1 puts a token bucket before the answers, which then take 50 to 300 ms.
+POST /limit?rate=4&burst=8&retry=1 puts a token bucket before the answers, which then take 50 to 300 ms. With held=1 it
+refuses nothing: each request waits in the endpoint until there is a token.
 """
 
 from __future__ import annotations
@@ -42,16 +43,27 @@ class Limit:
     burst: float
     retry: bool
     """Whether a refusal states in whole seconds when to try again."""
+    held: bool = False
+    """Whether requests wait for a token instead of being refused."""
     _tokens: float = field(init=False)
     _at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self._tokens = self.burst
 
-    def refusal(self) -> bytes | None:
-        """Takes one token. Returns the answer where there is none."""
+    def hold(self) -> float:
+        """Takes one token. Returns the seconds until there is one."""
+        self._refill()
+        self._tokens -= 1
+        return max(-self._tokens / self.rate, 0)
+
+    def _refill(self) -> None:
         now = time.monotonic()
         self._tokens, self._at = min(self.burst, self._tokens + (now - self._at) * self.rate), now
+
+    def refusal(self) -> bytes | None:
+        """Takes one token. Returns the answer where there is none."""
+        self._refill()
         if self._tokens >= 1:
             self._tokens -= 1
             return None
@@ -75,7 +87,7 @@ class Stats:
 
     def refusal(self) -> bytes | None:
         """Returns the answer to a request that the limit refuses."""
-        refusal = self.limit.refusal() if self.limit else None
+        refusal = self.limit.refusal() if self.limit and not self.limit.held else None
         if refusal:
             self.refused += 1
         else:
@@ -144,7 +156,8 @@ class Connection(asyncio.Protocol):
                 self._stats.reset()
             if found := LIMIT.match(request):
                 options = dict(parse_qsl(found[1].decode()))
-                self._stats.limit = Limit(float(options["rate"]), float(options["burst"]), options["retry"] == "1")
+                flags = (options.get(name) == "1" for name in ("retry", "held"))
+                self._stats.limit = Limit(float(options["rate"]), float(options["burst"]), *flags)
             body = self._stats.body()
             self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
             return
@@ -156,7 +169,10 @@ class Connection(asyncio.Protocol):
         found = SCRIPT.search(request)
         script = Script.read(found[1].strip() if found else b"")
         turn = answer(script, request.count(RESULT))
-        delay = random.uniform(*DELAYS) if self._stats.limit else script.delay
+        limit = self._stats.limit
+        delay = random.uniform(*DELAYS) if limit else script.delay
+        if limit and limit.held:
+            delay += limit.hold() * 1000
         if delay:
             self._timer = self._loop.call_later(delay / 1000, self._say, script, turn)
         else:

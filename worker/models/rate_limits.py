@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
+_OF_KIND = {"requests": "requests", "input": "input-tokens", "output": "output-tokens", "tokens": "tokens"}
 _NAMES = {
-    "requests": ("anthropic-ratelimit-requests-{}", "x-ratelimit-{}-requests"),
-    "input": ("anthropic-ratelimit-input-tokens-{}", "x-ratelimit-{}-input-tokens"),
-    "output": ("anthropic-ratelimit-output-tokens-{}", "x-ratelimit-{}-output-tokens"),
-    "tokens": ("anthropic-ratelimit-tokens-{}", "x-ratelimit-{}-tokens"),
+    kind: [
+        (f"anthropic-ratelimit-{name}-limit", f"anthropic-ratelimit-{name}-remaining"),
+        (f"x-ratelimit-limit-{name}", f"x-ratelimit-remaining-{name}"),
+    ]
+    for kind, name in _OF_KIND.items()
 }
 """The headers of each limit, those of gateways last; ``tokens`` is for input and output together."""
 
@@ -36,10 +38,11 @@ def limits_in(headers: Mapping[str, str]) -> RateLimits:
         return {}
     found = dict[str, RateLimit]()
     for kind, names in _NAMES.items():
-        for name in names:
-            limit, remaining = _number(headers, name.format("limit")), _number(headers, name.format("remaining"))
-            if kind not in found and limit and remaining is not None:
+        for of_limit, of_remaining in names:
+            limit, remaining = _number(headers, of_limit), _number(headers, of_remaining)
+            if limit and remaining is not None:
                 found[kind] = RateLimit(limit, min(remaining, limit))
+                break
     if "input" in found and "output" in found:
         found.pop("tokens", None)
     return found

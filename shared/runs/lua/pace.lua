@@ -273,6 +273,7 @@ local function ask()
   state.processes[arguments.process] = mine
   grant()
   local wait = math.min(LONGEST_MS, math.max(SHORTEST_MS, math.ceil(state.next - now - AHEAD_MS / 2)))
+  if state.only then wait = SHORTEST_MS end  -- another owner's request that comes meanwhile goes at once
   local answer = {'paced', wait, state.dead and 1 or 0, state.error or ''}
   for _, granted in ipairs(mine.granted) do
     answer[#answer + 1] = granted[1]

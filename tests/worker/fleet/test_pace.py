@@ -20,8 +20,9 @@ from deputize.shared.runs.capacity import capacities
 from deputize.shared.runs.keys import OWNER_WEIGHTS, PACES, pace_key
 from deputize.shared.runs.store import PACE, WRITING
 from deputize.shared.wire import now
+from deputize.worker.fleet.admission.line import Order, PacedCall
 from deputize.worker.fleet.admission.outage import Outages
-from deputize.worker.fleet.admission.pace import EndpointPace, Order, PacedCall
+from deputize.worker.fleet.admission.pace import EndpointPace
 from deputize.worker.models.rate_limits import RateLimit
 from tests.waiting import until
 
@@ -115,6 +116,19 @@ class Script:
         return found[:count]
 
 
+class CountingPipe(Pipe):
+    """A pipe that counts its scripts."""
+
+    scripts = 0
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(client, WRITING)
+
+    def script(self, *arguments: Any, **named: Any) -> asyncio.Future[Any]:
+        self.scripts += 1
+        return super().script(*arguments, **named)
+
+
 @pytest.fixture
 async def script() -> AsyncIterator[Script]:
     async with FakeAsyncRedis(server=FakeServer(), decode_responses=True) as client:
@@ -141,19 +155,19 @@ async def test_an_endpoint_that_refuses_nothing_costs_no_script_and_soon_takes_a
     await until(lambda: sum(task.done() for task in sending) == 2)
     for call in calls:
         await until(sending[calls.index(call)].done)
-        assert pace._in_window <= pace._window
+        assert pace.window.count <= pace.window.size
         pace.passed(call)
     await asyncio.gather(*sending)
-    assert pace._window >= 40
+    assert pace.window.size >= 40
     assert not pace.pipe._jobs
 
 
 async def test_no_more_requests_than_the_window_go_at_a_time(paces: list[EndpointPace]) -> None:
     pace = paces[0]
-    pace._window, pace._used = 100, time.monotonic()
+    pace.window.size, pace.window._used = 100, time.monotonic()
     sending = [asyncio.create_task(pace.wait(PacedCall(Order()))) for _ in range(150)]
     await until(sending[99].done)
-    assert sum(task.done() for task in sending) == pace._in_window == 100
+    assert sum(task.done() for task in sending) == pace.window.count == 100
     await asyncio.wait_for(asyncio.gather(*sending), 60)
 
 
@@ -343,6 +357,22 @@ async def test_waiting_calls_of_all_processes_go_on_the_urgent_ones_first(paces:
     assert sent.index(9) < sent.index(1)
 
 
+async def test_a_process_asks_for_all_of_its_calls_at_once_and_those_that_join_cost_no_script() -> None:
+    async with FakeAsyncRedis(server=FakeServer(), decode_responses=True) as client, CountingPipe(client) as pipe:
+        pace = Outages(pipe).pace("endpoint")
+        await _refused(pace, 5)
+        pipe.scripts, begun = 0, time.monotonic()
+        waiting = [asyncio.create_task(pace.wait(PacedCall(Order())))]
+        await until(lambda: pipe.scripts)
+        for _ in range(100):
+            waiting.append(asyncio.create_task(pace.wait(PacedCall(Order()))))
+            await asyncio.sleep(0)
+        assert pipe.scripts <= 1 + (time.monotonic() - begun) / 0.05
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
 async def test_a_call_that_is_cancelled_leaves_its_place_and_nothing_behind(paces: list[EndpointPace]) -> None:
     pace = paces[0]
     await _refused(pace, 5)
@@ -352,7 +382,7 @@ async def test_a_call_that_is_cancelled_leaves_its_place_and_nothing_behind(pace
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert pace._asking is None
-    assert not pace._waiting
+    assert not pace._line
 
     async def empty() -> bool:
         return json.loads(await pace.pipe._redis.get(KEY))["processes"] in ({}, [])
@@ -407,7 +437,7 @@ async def test_a_refusal_beside_stated_limits_sets_a_pace_too(script: Script) ->
 async def test_a_process_asks_only_while_a_limit_is_near(paces: list[EndpointPace]) -> None:
     pace = paces[0]
     pace.heard({"requests": RateLimit(1000, 900), "input": RateLimit(10_000, 9000)})
-    assert (pace.is_known, pace._window, len(pace.pipe._jobs)) == (False, 900, 0)
+    assert (pace.is_known, pace.window.size, len(pace.pipe._jobs)) == (False, 900, 0)
     pace.heard({"requests": RateLimit(1000, 900), "input": RateLimit(10_000, 1000)})
     assert pace.is_known
     await asyncio.wait_for(pace.wait(PacedCall(Order())), 60)

@@ -18,7 +18,8 @@ from ....shared.connection import Pipe
 from ....shared.runs.keys import outage_key
 from ....shared.runs.store import OUTAGE
 from ..gate import Gate
-from .pace import EndpointPace, Order, PacedCall
+from .line import Order, PacedCall
+from .pace import EndpointPace
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 5.0
@@ -112,6 +113,10 @@ class Admission(Gate):
         if self._endpoint in self._outages.known:
             self.end()
             self.send("left")
+
+    def goes(self) -> bool:
+        """Returns whether a request may be sent at once, as far as this process knows of no outage and no limit."""
+        return self._endpoint not in self._outages.known and self._pace.goes(self._call)
 
     @property
     def _has_failed(self) -> bool:

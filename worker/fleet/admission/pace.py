@@ -1,17 +1,16 @@
 """The pace of requests to an endpoint that limits their rate, and their order: learned, kept and decided in Redis.
 
-Nothing is asked of Redis for an endpoint that has refused nothing. So that few requests are refused before a limit is
-known, a process begins with two requests at a time, and adds one for each that is not refused. From the second refusal
-on ``pace.lua`` grants each request. A process asks once for all of its waiting requests.
+Nothing is asked of Redis for an endpoint that has refused nothing: there a window holds back (``window.py``). From the
+second refusal on ``pace.lua`` grants each request. A process asks once for all of its waiting requests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,18 +19,9 @@ from ....shared.delegation import Usage
 from ....shared.runs.keys import OWNER_WEIGHTS, PACES, pace_key
 from ....shared.runs.store import PACE
 from ...models.rate_limits import RateLimits
+from .line import NOT_FAILED, Line, PacedCall
+from .window import FIRST_SIZE, LARGEST_SIZE, Window
 
-FIRST_WINDOW = 2
-"""How many requests a process sends at a time to an endpoint of which it knows nothing."""
-LARGEST_WINDOW = 4096
-ACCEPTED_SECONDS = 0.2
-"""A request that is not refused within this time counts as accepted: a refusal is faster than a reply."""
-LOOKS = 8
-"""The time passes in so many parts: where the event loop is late, refusals that have arrived are read in between."""
-SPACED_WINDOW = 64
-"""Up to this size what a window lets through is spaced, so that the first refusal stops the rest."""
-IDLE_SECONDS = 60.0
-"""After so long without a request nothing is known of an endpoint any more."""
 LEASE_SECONDS = 2.0
 """How long the waiting requests of a process count without another ask."""
 LONGEST_SECONDS = 5.0
@@ -44,31 +34,6 @@ FAR = 0.5
 """It no longer does so once more than this share of all limits is left."""
 REPORT_SECONDS = 1.0
 """The time between two reports to Redis of what is left."""
-NOT_FAILED = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What decides when a waiting request is next. Owners take turns, whatever number of requests each has."""
-
-    owner: str = ""
-    priority: int = 5
-    """Which of the owner's requests is first: the highest."""
-
-
-@dataclass(slots=True, eq=False)
-class PacedCall:
-    """One model call on its way to the endpoint."""
-
-    order: Order
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
-    successes: int = NOT_FAILED
-    """How many requests had been served when this call began to fail."""
-    is_granted: bool = False
-    """Whether Redis granted its request."""
-    sent: float = 0.0
-    accepted: asyncio.TimerHandle | None = None
-    """Set while the request is one of the window's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,35 +54,40 @@ class EndpointPace:
     """Whether the endpoint has refused all requests lately."""
     _suspected: float | None = None
     """When a refusal was reported that concerned its call alone, until a later request is served."""
-    _window: int = FIRST_WINDOW
-    _in_window: int = 0
-    _used: float = 0.0
-    _space: float = 0.0
-    """The earliest time of the window's next request."""
-    _spacing: asyncio.TimerHandle | None = None
-    _served: deque[float] = field(default_factory=lambda: deque[float](maxlen=LARGEST_WINDOW))
-    _waiting: dict[PacedCall, asyncio.Future[None]] = field(default_factory=dict[PacedCall, "asyncio.Future[None]"])
+    window: Window = field(init=False)
+    _served: deque[float] = field(default_factory=lambda: deque[float](maxlen=LARGEST_SIZE))
+    _line: Line = field(default_factory=Line)
     _asking: asyncio.Task[None] | None = None
-    _joined: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when another call waits: whether it has to is asked at once."""
     _reported: float = 0.0
     _near: bool = False
     _tokens: dict[str, float] = field(default_factory=lambda: {"input": 0.0, "output": 0.0})
     """What a call takes of the limits: moving averages."""
 
+    def __post_init__(self) -> None:
+        self.window = Window(self._release)
+
+    def goes(self, call: PacedCall) -> bool:
+        """Returns whether the call's request may be sent at once: no limit is known, and the window has room."""
+        self.window.leave(call)
+        call.is_granted = False
+        if self.is_known or self._line or self.window.delay(now := time.monotonic()):
+            return False
+        self.window.enter(call, now)
+        return True
+
     async def wait(self, call: PacedCall) -> None:
         """Returns when the call's request may be sent."""
-        self._leave(call)
-        call.is_granted = False
-        turn = self._waiting[call] = asyncio.get_running_loop().create_future()
-        self._joined.set()
+        if self.goes(call):
+            return
+        turn = self._line.add(call)
         self._release()
         try:
             await turn
-        finally:
-            del self._waiting[call]
-            if self._asking and not self._waiting:
+        except asyncio.CancelledError:
+            self._line.remove(call)
+            if self._asking and not self._line:
                 self._stop_asking()
+            raise
         call.sent = time.monotonic()
 
     def passed(self, call: PacedCall) -> None:
@@ -128,7 +98,7 @@ class EndpointPace:
             self._send("passed")
         if not self.is_known:
             self._served.append(time.monotonic())
-            self._accepted(call)
+            self.window.accept(call)
 
     def used(self, usage: Usage) -> None:
         """Notes what a call took of the endpoint's limits: what is read from the cache counts for none."""
@@ -140,8 +110,8 @@ class EndpointPace:
         """Notes the limits that a response states, and reports them to Redis while one of them is near."""
         now, shares = time.monotonic(), [each.remaining / each.limit for each in limits.values()]
         if requests := limits.get("requests"):
-            room = int(min(requests.remaining, LARGEST_WINDOW))
-            self._window = max(self._window, room) if not self.is_known and min(shares) > FAR else self._window
+            room = int(min(requests.remaining, LARGEST_SIZE))
+            self.window.size = max(self.window.size, room if not self.is_known and min(shares) > FAR else 0)
         if min(shares) > (FAR if self._near else NEAR) and not self._near:
             return
         if now - self._reported < REPORT_SECONDS:
@@ -153,19 +123,19 @@ class EndpointPace:
 
     def failed(self, call: PacedCall) -> None:
         """Notes that the request failed, but was not refused for its rate: the endpoint may be about to be down."""
-        self._window = FIRST_WINDOW
-        self._leave(call)
+        self.window.size = FIRST_SIZE
+        self.window.leave(call)
 
     def left(self, call: PacedCall) -> None:
         """Notes that the call ended, for whatever reason."""
-        self._leave(call)
+        self.window.leave(call)
         self._release()
 
     async def refused(self, call: PacedCall, error: str, retry_after: float | None) -> float | None:
         """Reports a refusal. Returns the seconds until the next grant, or None where it concerns this call alone."""
-        self._leave(call)
-        self._window = 1  # the next one shows whether it was this call's own trouble
-        now = time.monotonic()
+        self.window.leave(call)
+        self.window.size = 1  # the next one shows whether it was this call's own trouble
+        now, call.token = time.monotonic(), call.token or secrets.token_hex(8)
         answer, milliseconds, successes = await self._send(
             "refused",
             token=call.token,
@@ -186,58 +156,28 @@ class EndpointPace:
         self._release()
         return milliseconds / 1000
 
-    def _leave(self, call: PacedCall) -> None:
-        if call.accepted:
-            call.accepted.cancel()
-            call.accepted = None
-            self._in_window -= 1
-
-    def _accepted(self, call: PacedCall) -> None:
-        if call.accepted:
-            self._window = min(self._window + 1, LARGEST_WINDOW)
-            self._leave(call)
-            self._release()
-
     def _release(self) -> None:
         """Lets waiting calls go on: as many as the window has room for, or those that Redis grants."""
+        if not self._line:
+            return
         if self.is_known:
-            if not self._asking and self._demand():
+            if not self._asking:
                 self._asking = asyncio.create_task(self._ask(), name=f"asking for {self.endpoint}")
             return
-        now = time.monotonic()
-        if not self._in_window and now - self._used > IDLE_SECONDS:
-            self._window = FIRST_WINDOW
-        for call, turn in self._waiting.items():
-            if self._in_window >= self._window:
-                break
-            if not turn.done():
-                if now < self._space:
-                    self._release_later(self._space - now)
-                    break
-                self._enter(call, now)
-                turn.set_result(None)
-
-    def _enter(self, call: PacedCall, now: float) -> None:
-        self._used = now
-        if self._window < SPACED_WINDOW:
-            self._space = now + ACCEPTED_SECONDS / (2 * self._window)
-        self._in_window += 1
-        self._look(call, LOOKS)
-
-    def _look(self, call: PacedCall, left: int) -> None:
-        if not left:
-            self._accepted(call)
-            return
-        call.accepted = asyncio.get_running_loop().call_later(ACCEPTED_SECONDS / LOOKS, self._look, call, left - 1)
-
-    def _release_later(self, seconds: float) -> None:
-        if self._spacing:
-            self._spacing.cancel()
-        self._spacing = asyncio.get_running_loop().call_later(seconds, self._release)
+        now, delay = time.monotonic(), 0.0
+        while self._line and not (delay := self.window.delay(now)):
+            if call := self._line.take_any():
+                self.window.enter(call, now)
+                _go(call)
+        if self._line and delay < math.inf:
+            self.window.open_after(delay)
 
     async def _ask(self) -> None:
-        """Asks for the grants of all waiting calls, again and again."""
-        while demand := self._demand():
+        """Asks for the grants of all waiting calls, again and again.
+
+        A call that joins them is asked for the next time: until then all that may be sent is granted.
+        """
+        while demand := self._line.demand():
             answer = await self._send(
                 "ask", process=self.process, lease_ms=LEASE_SECONDS * 1000, waiting=demand, cost=self._tokens
             )
@@ -248,31 +188,20 @@ class EndpointPace:
             self._is_dead = bool(dead)
             for owner, delay in zip(grants[::2], grants[1::2], strict=True):
                 self._grant(owner, delay / 1000)
-            self._joined.clear()
-            if self._demand():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._joined.wait(), milliseconds / 1000)
+            if self._line:
+                await asyncio.sleep(milliseconds / 1000)
         self._asking = None
         self._release()
 
-    def _demand(self) -> dict[str, tuple[int, int]]:
-        """Returns by owner how many of its calls wait, and the highest of their priorities."""
-        demand = dict[str, tuple[int, int]]()
-        for call, turn in self._waiting.items():
-            if not (call.is_granted or turn.done()):
-                order = call.order
-                count, priority = demand.get(order.owner, (0, 0))
-                demand[order.owner] = count + 1, max(priority, order.priority)
-        return demand
-
     def _grant(self, owner: str, delay: float) -> None:
-        own = [call for call in self._waiting if call.order.owner == owner and not call.is_granted]
-        call = max(own, key=lambda call: call.order.priority, default=None)  # of equals the first that came
+        call = self._line.take(owner)
         if call is None:  # it is being cancelled
             return
         call.is_granted = True
-        turn = self._waiting[call]
-        asyncio.get_running_loop().call_later(delay, lambda: turn.done() or turn.set_result(None))
+        if delay:
+            asyncio.get_running_loop().call_later(delay, _go, call)
+        else:
+            _go(call)
 
     def _stop_asking(self) -> None:
         assert self._asking
@@ -285,3 +214,8 @@ class EndpointPace:
         done = self.pipe.script(PACE, keys, {"operation": operation, **named, **arguments})
         self.pipe.flush()
         return done
+
+
+def _go(call: PacedCall) -> None:
+    if call.turn and not call.turn.done():
+        call.turn.set_result(None)

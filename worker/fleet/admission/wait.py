@@ -12,8 +12,8 @@ from ....shared.delegation import Status
 from ....shared.events import Event, ModelRetried, ResumedWaiting, Waiting
 from ...models.base import Retrying
 from ...models.retry import with_full_stop
+from .line import Order
 from .outage import LOOK_SECONDS, Admission, Outages
-from .pace import Order
 
 
 @dataclass(slots=True)
@@ -87,6 +87,8 @@ class EndpointWait:
 
     async def _admitted(self, most: float | None) -> None:
         assert self._admission
+        if self._admission.goes():
+            return
         answer, seconds, error = await self._admission.ask()
         if answer == "wait":
             self.error = self.error or error
