@@ -180,6 +180,7 @@ class SyncOrchestrator:
     pause_schedule = _blocking(Orchestrator.pause_schedule)
     resume_schedule = _blocking(Orchestrator.resume_schedule)
     workers = _blocking(Orchestrator.workers)
+    environments = _blocking(Orchestrator.environments)
     capacity = _blocking(Orchestrator.capacity)
     drain = _blocking(Orchestrator.drain)
     tools = _blocking(Orchestrator.tools)

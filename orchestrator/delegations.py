@@ -17,7 +17,7 @@ from ..shared.connection import connect
 from ..shared.delegation import Delegation, Status
 from ..shared.errors import Invalid, TooLarge, Unavailable
 from ..shared.events import Envelope, StepCompleted
-from ..shared.fleet import Fleet, ToolCard, WorkerCard
+from ..shared.fleet import Fleet, PreparedEnvironment, ToolCard, WorkerCard
 from ..shared.ids import new_id
 from ..shared.kept_step import ToolAgentStep
 from ..shared.message import Message, MessageMode, SentMessage
@@ -392,6 +392,9 @@ class Delegations(Service):
 
     async def workers(self) -> list[WorkerCard]:
         return await self._fleet.workers()
+
+    async def environments(self) -> list[PreparedEnvironment]:
+        return await self._fleet.environments()
 
     async def capacity(self) -> list[EndpointCapacity]:
         return await capacities(self.store.redis, self.ownership.only)

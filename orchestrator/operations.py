@@ -16,7 +16,7 @@ from ..shared.delegation import Delegation, Status, ToolAgentResult
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
 from ..shared.facts import MergeConflict
-from ..shared.fleet import ToolCard, WorkerCard
+from ..shared.fleet import PreparedEnvironment, ToolCard, WorkerCard
 from ..shared.kept_step import ToolAgentStep
 from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
@@ -252,6 +252,11 @@ class Operations:
     @Operation("GET /v1/workers", _READ, "list_workers", tag="fleet")
     async def workers(self) -> list[WorkerCard]:
         """Returns the workers that are alive."""
+        ...
+
+    @Operation("GET /v1/environments", _READ, "list_environments", tag="fleet")
+    async def environments(self) -> list[PreparedEnvironment]:
+        """Returns what workers have prepared for the commands of runs, those first that were used last."""
         ...
 
     @Operation("GET /v1/capacity", _READ, "list_capacity", tag="fleet")

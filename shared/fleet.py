@@ -67,6 +67,25 @@ class ToolTraits(Wire):
     """Whether the operator demands a permission for each call."""
 
 
+class PreparedEnvironment(Wire):
+    """What was prepared for the commands of runs."""
+
+    environment: str
+    """Its table in the settings."""
+    key: str
+    """The name of the table, and the digest of all that decides about the result."""
+    bytes: int
+    """What it takes on disk."""
+    seconds: float
+    """How long it took to prepare it."""
+    prepared_at: Timestamp
+    """When that had ended."""
+    used_at: Timestamp
+    """When a run last began with it."""
+    workers: list[str] = Field(default_factory=list)
+    """The workers that have it."""
+
+
 class WorkerCard(Wire):
     """One worker process."""
 
@@ -90,6 +109,8 @@ class WorkerCard(Wire):
     """The longest time of the last minute by which its event loop was late."""
     usage: Usage = Usage()
     """Tokens and cost of the model calls that it has completed since it started."""
+    environments: list[PreparedEnvironment] = Field(default_factory=list)
+    """What it has prepared, or shares with other workers of its disk; at most 100."""
     version: str = ""
     """That of deputize; empty from a worker that announces none."""
     draining: bool = False
@@ -130,6 +151,16 @@ class Fleet:
         names = await self._redis.zrange(WORKERS, 0, -1)
         cards = await self._redis.mget([worker_key(name) for name in names]) if names else []
         return sorted((WorkerCard.model_validate_json(card) for card in cards if card), key=lambda card: card.name)
+
+    async def environments(self) -> list[PreparedEnvironment]:
+        """Returns what all workers have prepared, those first that were used last."""
+        found: dict[str, PreparedEnvironment] = {}
+        for card in await self.workers():
+            for each in card.environments:
+                known = found.get(each.key, each)
+                newest = max(known, each, key=lambda one: one.used_at)
+                found[each.key] = newest.model_copy(update={"workers": [*known.workers, card.name]})
+        return sorted(found.values(), key=lambda each: each.used_at, reverse=True)
 
     async def drain(self, name: str) -> WorkerCard:
         """Asks a worker to drain; one that is just connecting again does not hear it. Raises ``NotFound``."""

@@ -47,6 +47,7 @@ COMMANDS = {
     "models": ("settings:models", "List the models that the settings name."),
     "tools": ("reports:tools", "List the tools that workers have announced."),
     "workers": ("reports:workers", "List the workers that are alive."),
+    "env": ("env:env", "List what is prepared for the commands of runs, prepare it or remove it."),
     "drain": ("operate:drain", "Let workers hand over their runs, and take nothing more."),
     "up": ("stack:up", "Run Redis, workers and the API on this machine."),
     "status": ("operate:status", "Show whether the service runs, its workers, and how much waits."),

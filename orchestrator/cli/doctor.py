@@ -79,6 +79,12 @@ def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: st
     return asyncio.run(_doctor(as_json, workspace, model, agent=agent, profile=profile))
 
 
+def _remedy_lines(remedy: str) -> list[str]:
+    """Returns the lines that are printed: one is advice, and more are a block to be copied."""
+    lines = remedy.split("\n") if remedy else []
+    return [f"{'':12} → {remedy}"] if len(lines) == 1 else lines
+
+
 async def _doctor(as_json: bool, workspace: Path | None, model: str | None, **named: str | None) -> Exit:
     found: list[Finding] = []
 
@@ -88,8 +94,7 @@ async def _doctor(as_json: bool, workspace: Path | None, model: str | None, **na
             output.json_line(json.dumps(row.to_dict(), ensure_ascii=False))
             return
         output.line(f"{row.state} {row.name:10} {row.detail}")
-        if row.remedy:
-            output.line(f"{'':12} → {row.remedy}")
+        output.lines(_remedy_lines(row.remedy))
 
     try:
         settings = load_settings()

@@ -33,7 +33,6 @@ from deputize.shared.kept_step import ToolAgentStep
 from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessage
 from deputize.shared.proof.file import Proof
 from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
-from deputize.shared.runs.capacity import EndpointCapacity
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.messages import received
@@ -43,12 +42,13 @@ from deputize.shared.runs.store import REUSED
 from deputize.shared.settings import Settings
 from deputize.shared.status_counts import StatusCounts
 from deputize.shared.wire import now
+from tests.orchestrator.fake_fleet import FakeFleet
 from tests.orchestrator.fake_permissions import FakePermissions
 from tests.orchestrator.fake_schedules import FakeSchedules
 from tests.orchestrator.fake_webhooks import FakeWebhooks
 
 
-class FakeService(FakeSchedules, FakePermissions, FakeWebhooks):
+class FakeService(FakeFleet, FakeSchedules, FakePermissions, FakeWebhooks):
     """Does nothing by itself: a test calls ``happen`` and ``finish``."""
 
     def __init__(self, caps: Limits | None = None) -> None:
@@ -70,7 +70,6 @@ class FakeService(FakeSchedules, FakePermissions, FakeWebhooks):
         """How many followers are open now."""
         self.waiting, self.money = 0, dict[str, Any]()
         self.fleet: list[WorkerCard] = []
-        self.endpoints: list[EndpointCapacity] = []
         self.announced: list[ToolCard] = [READ_FILE]
         """The tools of the fleet, once there is one."""
         self._owner, self._is_confined = "", False
@@ -389,10 +388,6 @@ class FakeService(FakeSchedules, FakePermissions, FakeWebhooks):
     async def workers(self) -> list[WorkerCard]:
         self.check()
         return sorted(self.fleet, key=lambda card: card.name)
-
-    async def capacity(self) -> list[EndpointCapacity]:
-        self.check()
-        return self.endpoints
 
     async def drain(self, name: str) -> WorkerCard:
         """Its worker has nothing left to hand over."""

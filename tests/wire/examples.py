@@ -32,7 +32,7 @@ from deputize.shared.delegation import (
 )
 from deputize.shared.events import Envelope, RunFinished, RunQueued
 from deputize.shared.facts import Check, FileChange, GitFacts, Verification
-from deputize.shared.fleet import ToolCard, WorkerCard
+from deputize.shared.fleet import PreparedEnvironment, ToolCard, WorkerCard
 from deputize.shared.kept_step import ToolAgentStep
 from deputize.shared.message import MessageMode, MessageRequest, SentMessage
 from deputize.shared.permission import EditDetails, PermissionOutcome, PermissionReply, PermissionRequest
@@ -202,6 +202,15 @@ CAPACITY = EndpointCapacity(
     error="HTTP 429 from https://api.anthropic.com/v1/messages: This request would exceed your rate limit.",
 )
 PLACES = EndpointCapacity(endpoint="workers", model="", waiting=1005, owners={"payments": 1000, "search": 5})
+PREPARED = PreparedEnvironment(
+    environment="shop",
+    key="shop-0f4c1d92ab37e6580c1b",
+    bytes=512_000_000,
+    seconds=61.4,
+    prepared_at=AT,
+    used_at=AT,
+    workers=["worker-1@host"],
+)
 WORKER = WorkerCard(
     name="worker-1@host",
     pid=4711,
@@ -290,6 +299,7 @@ EXAMPLES: dict[str, Any] = {
     "list_workers": {"200": [WORKER]},
     "get_metrics": {"200": METRICS},
     "list_capacity": {"200": [PLACES, CAPACITY]},
+    "list_environments": {"200": [PREPARED]},
     "drain_worker": {"202": WORKER},
     "check_liveness": {"200": Alive()},
     "check_readiness": {"200": Ready(workers=1, version="1.0.0")},

@@ -7,13 +7,14 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from ...shared.errors import EnvironmentFailed, ToolError
+from ...shared.fleet import PreparedEnvironment
 from ...shared.libc import closing_fd
 from ...shared.log import log
 from ...shared.request import DelegationRequest, DirectoryWorkspace, GitWorkspace
@@ -38,6 +39,7 @@ RECORD = "environment.json"
 _SHORTEST, _LONGEST = 0.05, 0.5
 """Seconds between two looks at whether another run has prepared an environment."""
 _PROBE_SECONDS = 20
+_MOST_ANNOUNCED = 100
 _BIN = (".local/bin", ".cargo/bin", "go/bin")
 """Below the home directory."""
 Report = Callable[[str], None]
@@ -93,7 +95,7 @@ class EnvironmentsOfWorker:
         elif earlier or (name := self._chosen(request, workspace)) is None:
             return None
         table = self._table(name)
-        found = await run_in_thread(find_tools, None, *self._found_for(profile, table))
+        found = await run_in_thread(find_tools, None, *found_for(profile, table))
         used = await self._in_use(name, table, workspace, found, record, report, is_earlier=earlier is not None)
         workspace.until_closed.enter_context(closing(used))
         is_same = record is not None and record.key == used.key
@@ -121,10 +123,6 @@ class EnvironmentsOfWorker:
         spec = request.workspace
         url = spec.url if isinstance(spec, GitWorkspace) else None
         return matching(self.settings.environments, url or (str(workspace.origin) if workspace.origin else None))
-
-    def _found_for(self, profile: Settings, table: EnvironmentSettings) -> tuple[Any, ...]:
-        environ = environment() if profile.sandbox.find_tools else {}
-        return environ, list(dict.fromkeys([*profile.sandbox.show, *table.show])), profile.private
 
     async def _in_use(
         self,
@@ -190,6 +188,20 @@ class EnvironmentsOfWorker:
             variables={**found.variables, **variables, **table.variables, "HOME": HOME_PATH},
         )
 
+    def announced(self) -> list[PreparedEnvironment]:
+        """Returns what is prepared, as the worker announces it. Blocks."""
+        return [
+            PreparedEnvironment(
+                environment=each.facts.environment,
+                key=each.key,
+                bytes=each.facts.bytes,
+                seconds=each.facts.seconds,
+                prepared_at=datetime.fromtimestamp(each.facts.made, UTC),
+                used_at=datetime.fromtimestamp(each.used, UTC),
+            )
+            for each in self.store.kept()[:_MOST_ANNOUNCED]
+        ]
+
     async def overlays(self) -> bool:
         """Returns whether the kernel lets commands write over what was prepared; tried once."""
         if self._overlays is None:
@@ -236,3 +248,11 @@ def _programs(folder: Path, shown: Sequence[str]) -> tuple[list[str], dict[str, 
     path = [f"{MOUNT}/{venv}/bin"] if venv else []
     path += [f"{HOME_PATH}/{name}" for name in _BIN if (folder / HOME / name).is_dir()]
     return path, {"VIRTUAL_ENV": f"{MOUNT}/{venv}"} if venv else {}
+
+
+def found_for(
+    settings: Settings, table: EnvironmentSettings
+) -> tuple[Mapping[str, str], Sequence[Path], Sequence[Path]]:
+    """Returns where programs are looked for, what of the machine is shown, and what never is."""
+    environ = environment() if settings.sandbox.find_tools else {}
+    return environ, list(dict.fromkeys([*settings.sandbox.show, *table.show])), settings.private

@@ -16,7 +16,7 @@ from pathlib import Path
 from ...shared.connection import REDIS_ERRORS, shielded
 from ...shared.delegation import Usage
 from ...shared.errors import DeputizeError
-from ...shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard, own_version
+from ...shared.fleet import ANNOUNCE_SECONDS, Fleet, PreparedEnvironment, ToolCard, WorkerCard, own_version
 from ...shared.log import log
 from ...shared.masking import SecretMask
 from ...shared.runs.keys import DRAIN
@@ -56,6 +56,8 @@ class WorkerStatus:
     _source_tools: list[ToolCard] = field(default_factory=list[ToolCard])
     """The tools that the sources offered at this worker's start."""
 
+    _environments: list[PreparedEnvironment] = field(default_factory=list[PreparedEnvironment])
+
     def count(self, usage: Usage) -> None:
         self.usage += usage
 
@@ -73,6 +75,7 @@ class WorkerStatus:
             loop_lag_seconds=max(self._lags, default=0.0),
             usage=self.usage,
             version=own_version(),
+            environments=self._environments,
             draining=self.draining(),
         )
 
@@ -109,6 +112,8 @@ class WorkerStatus:
 
     async def _announce(self) -> None:
         tools = [*tool_cards(self.offered.tools), *self._source_tools]
+        if self.offered.environments:
+            self._environments = await run_in_thread(self.offered.environments.announced)
         with suppress(*REDIS_ERRORS):
             await shielded(self.fleet.announce(self.card(), tools))
             await run_in_thread(self._touch)

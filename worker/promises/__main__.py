@@ -30,6 +30,7 @@ from ...shared.own_process import is_memory_private, keep_memory_private
 from ...shared.promises import PROMISES, Finding, Promise
 from ...shared.request import ApprovalMode
 from ...shared.settings import SandboxSettings, Settings, environment
+from ...shared.settings.environments import matching
 from ..contracts import Command
 from ..instructions.files import all_instructions
 from ..linux.open_files import OpenFiles
@@ -48,6 +49,7 @@ from ..web.egress_proxy import EgressProxy
 from ..workspace.files import Files
 from ..workspace.source import open_folder
 from .calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
+from .environment_proposal import proposed_environment
 
 _REMEDY = "run no foreign code here before this is mended, and report it"
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -285,8 +287,18 @@ async def project_rows(settings: Settings, directory: Path, folder: Path) -> lis
         when = "done already" if await SetupCache(settings).is_kept(tools, directory) else "runs before the next run"
         hosts = network([*own.setup_hosts, *own.allowed_hosts])
         rows.append(Finding("✓", "set-up", f"{own.setup} ({when}; {hosts})"))
+    rows += _environment(settings, directory)
     rows += _instructions(settings, directory)
     return [*rows, *_dependencies(directory, tools), *_programs(directory, tools, programs)]
+
+
+def _environment(settings: Settings, directory: Path) -> Iterator[Finding]:
+    """Yields the environment of the directory's runs, else a table for one to copy, if it has lock files."""
+    if name := matching(settings.environments, str(directory.resolve())):
+        remedy = f"`deputize env prepare {name}` prepares it now, else the next run does"
+        yield Finding("✓", "environment", f"{name}: {settings.environments[name].setup.strip()}", remedy)
+    elif table := proposed_environment(directory, str(directory.resolve())):
+        yield Finding("✓", "environment", "none yet; this in deputize.toml prepares what commands need:", table)
 
 
 def _instructions(settings: Settings, directory: Path) -> Iterator[Finding]:

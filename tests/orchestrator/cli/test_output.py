@@ -33,7 +33,7 @@ from deputize.shared.events import (
     StepUpdated,
     TextDelta,
 )
-from deputize.shared.fleet import ToolCard
+from deputize.shared.fleet import PreparedEnvironment, ToolCard
 from deputize.shared.libc import closing_fd
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.notification import Notification
@@ -78,6 +78,7 @@ READING = {
         ["schedules", "list", "--json"],
         *(["schedules", each, HOSTILE] for each in ("run", "pause", "resume")),
     ],
+    "env": [["env", "list"], ["env", "list", "--json"]],
     "cost": [["cost"], ["cost", "--by", "label"], ["cost", "--by", "model", "--json"], ["cost", "--by", HOSTILE]],
 }
 """Commands that ask once. A new command or a new output of one is a line here or below."""
@@ -113,6 +114,8 @@ async def id(service: FakeService) -> str:
     happen(service, id)
     tried: dict[str, Any] = {"id": f"{id}-2", "delegation_id": id, "type": "delegation.finished"}
     service.planned[HOSTILE] = Schedule(name=HOSTILE, cron=HOSTILE, zone=HOSTILE, paused=HOSTILE, error=HOSTILE)
+    sizes: dict[str, Any] = {"bytes": 1, "seconds": 1.0, "prepared_at": now(), "used_at": now()}
+    service.prepared = [PreparedEnvironment(environment=HOSTILE, key=HOSTILE, workers=[HOSTILE], **sizes)]
     service.notified[id] = [Notification(**tried, url=HOSTILE, error=HOSTILE)]
     asked: dict[str, Any] = {"token": HOSTILE, "client": HOSTILE, "method": "POST", "route": HOSTILE, "tool": HOSTILE}
     asked["reason"] = HOSTILE

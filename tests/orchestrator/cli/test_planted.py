@@ -43,6 +43,7 @@ ASKED: dict[str, list[list[str]]] = {
     "deny": [["deny", FIRST]],
     "cancel": [["cancel", "ID"]],
     "keys": [["keys", "list"]],
+    "env": [["env", "list"], ["env", "prepare"], ["env", "prune"]],
     "schedules": [["schedules", "list"]],
     "prove": [["prove", "tasks.txt", "--repository", ".", "--key", "rules.toml"]],
     "policy": [["policy", "explain", CALL], ["policy", "test", "rules.toml"]],

@@ -1,0 +1,100 @@
+"""The store of prepared environments: what is kept, who waits for whom, and what is removed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.errors import EnvironmentFailed
+from deputize.shared.settings import Settings
+from deputize.shared.settings.environments import EnvironmentSettings
+from deputize.worker.environments.environments import EnvironmentsOfWorker
+from deputize.worker.environments.store import Facts, Store
+from deputize.worker.sandbox.bounds import WorkerBounds
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.project_tools import NO_TOOLS
+
+DAY = 24 * 3600
+
+
+def table(**more: Any) -> EnvironmentSettings:
+    return EnvironmentSettings(**{"setup": "true", **more})
+
+
+def keep(store: Store, key: str, size: int = 1, days: float = 0) -> str:
+    """Puts one into the store that was used so many days ago."""
+    store.finish(key, store.begin(key), Facts(key.rpartition("-")[0], [], size, 1.0, time.time()))
+    moment = time.time() - days * DAY
+    os.utime(store.folder / key, (moment, moment))
+    store.write_log(key, "log")
+    return key
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "environments").mkdir()
+    return Store(tmp_path / "environments")
+
+
+def test_what_was_not_used_for_too_long_and_the_oldest_that_are_too_much_are_removed(store: Store) -> None:
+    old, new = keep(store, "shop-a", days=15), keep(store, "shop-b", days=1)
+    large, larger, latest = (keep(store, f"site-{n}", 600 << 10, days) for n, days in (("a", 3), ("b", 2), ("c", 1)))
+    nameless, recent = keep(store, "gone-a", days=15), keep(store, "gone-b")
+    tables = {"shop": table(), "site": table(max_bytes=1 << 20)}
+    assert sorted(store.evict(tables)) == sorted([old, large, larger, nameless])
+    assert {each.key for each in store.kept()} == {new, latest, recent}
+    assert {path.name for path in store.folder.glob("*.log")} == {f"{key}.log" for key in (new, latest, recent)}
+
+
+def test_what_a_run_uses_stays_until_it_is_closed(store: Store) -> None:
+    key = keep(store, "shop-a")
+    used = store.use(key)
+    assert used
+    assert store.lock(key) is None
+    assert store.remove([key]) == []
+    used.close()
+    assert store.remove([key]) == [key]
+    assert store.use(key) is None
+
+
+def test_while_one_prepares_the_others_find_nothing(store: Store) -> None:
+    lock = store.lock("shop-a")
+    assert lock is not None
+    assert (store.lock("shop-a"), store.use("shop-a")) == (None, None)
+    os.close(lock)
+    again = store.lock("shop-a")
+    assert again is not None
+    os.close(again)
+
+
+def test_a_half_is_none_of_those_that_are_kept(store: Store) -> None:
+    half = store.begin("shop-a")
+    (half / "facts.json").write_text("{}")
+    assert store.kept() == []
+    store.begin("shop-a")
+    assert not half.exists()
+
+
+async def test_runs_that_wait_for_a_preparation_fail_with_it(tmp_path: Path) -> None:
+    """Else each of many siblings would wait for a set-up that takes minutes to fail."""
+    assert await Bubblewrap.selftest() is None
+    failing = table(setup="echo no such package; exit 1")
+    settings = Settings.load(environ={}, home=tmp_path, environments={"shop": failing.model_dump()})
+    environments = EnvironmentsOfWorker(settings, WorkerBounds(settings.sandbox))
+    (base := tmp_path / "base").mkdir()
+    reported: list[str] = []
+
+    async def prepared() -> str:
+        with pytest.raises(EnvironmentFailed, match="no such package") as failure:
+            await environments.prepared("shop", failing, base, NO_TOOLS, reported.append)
+        return str(failure.value)
+
+    assert len({*await asyncio.gather(*(prepared() for _ in range(5)))}) == 1
+    assert reported.count("preparing the environment shop") == 1
+    await prepared()
+    assert reported.count("preparing the environment shop") == 2
