@@ -33,6 +33,7 @@ NUMBERS = (
     "suites",
     "attempts",
     "snapshots",
+    "environments",
     "latency",
     "throughput",
     "carrying",
