@@ -11,9 +11,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from .delegation import Step, TerminationReason, ToolAgentResult, Usage
 from .facts import GitFacts, Ground
-from .fleet import ToolTraits
 from .permission import PermissionQuestion
 from .request import DelegationRequest, Limits
+from .tool_traits import ToolTraits
 from .wire import Timestamp, Wire
 
 

@@ -19,9 +19,9 @@ from ...shared.errors import (
     WorkspaceLost,
 )
 from ...shared.events import Heartbeat, RunResumed, RunStarted
-from ...shared.fleet import ToolTraits
 from ...shared.log import bind, log
 from ...shared.runs.record import CLOSED, Claim
+from ...shared.tool_traits import ToolTraits
 from ..contracts import StopReason, StopSignal
 from ..linux.system import exhausted
 from ..models.base import Model

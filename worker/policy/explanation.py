@@ -16,12 +16,13 @@ from typing import Any, cast
 
 from ...shared.errors import DeputizeError, ErrorType, Invalid, Misconfigured, ToolError
 from ...shared.facts import Trust
-from ...shared.fleet import MCP, ToolTraits
+from ...shared.fleet import MCP
 from ...shared.masking import MASK
 from ...shared.request import ApprovalMode
 from ...shared.settings import Settings, environment
 from ...shared.settings.files import configuration_folder
 from ...shared.text import CUT_NOTE, did_you_mean
+from ...shared.tool_traits import ToolTraits
 from ..mcp.config import entries, find_config_file, prefix
 from ..toolkit.registry import available_tools
 from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult, Touches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from ...shared.fleet import ToolTraits
+from ...shared.tool_traits import ToolTraits
 from .base import AnyTool
 
 
