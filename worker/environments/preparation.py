@@ -74,12 +74,12 @@ class Preparation:
         secrets: Mapping[str, str],
     ) -> Facts:
         mask, began = SecretMask([*self.settings.secrets, *secrets.values()]), time.monotonic()
-        done, refused = await self._set_up(folder, tools, secrets)
+        done, noted = await self._set_up(folder, tools, secrets)
         printed = mask.text(done.stdout.decode("utf-8", "replace"))
-        printed += "".join(f"\n[refused: {sentence}]" for sentence in refused)
+        printed += "".join(f"\n[network: {sentence}]" for sentence in noted)
         await run_in_thread(store.write_log, key, printed)
         if done.exit_code:
-            raise EnvironmentFailed(self._why(done, printed, refused))
+            raise EnvironmentFailed(self._why(done, printed, noted))
         if place := await run_in_thread(found_secret, folder, [value.encode() for value in secrets.values()]):
             raise EnvironmentFailed(
                 f"the set-up of the environment {self.name!r} left a secret in {place}; remove that at the script's end"
@@ -93,8 +93,8 @@ class Preparation:
     async def _set_up(
         self, folder: Path, tools: ProjectTools, secrets: Mapping[str, str]
     ) -> tuple[Completed, list[str]]:
-        """Returns how the script ended, and what it was refused."""
-        refused = list[str]()
+        """Returns how the script ended, and what its proxy refused or added."""
+        noted = list[str]()
         home, scratch = folder / HOME, Store.scratch(folder)
         made = [BindMount(HOME, home, HOME_PATH, writable=True)]
         made.append(BindMount(scratch.name, scratch, _SCRATCH_PATH, writable=True))
@@ -104,24 +104,25 @@ class Preparation:
         variables = {**self.table.variables, **secrets, "HOME": HOME_PATH, "TMPDIR": _SCRATCH_PATH}
         with (
             self.bounds.set_up([folder / WORKSPACE, home, scratch], own, setting) as bounds,
-            Bubblewrap(folder / WORKSPACE, tools=shown, bounds=bounds, reach=self._reach(refused.append)) as sandbox,
+            Bubblewrap(folder / WORKSPACE, tools=shown, bounds=bounds, reach=self._reach(noted.append)) as sandbox,
         ):
             argv = ["bash", "--noprofile", "--norc", "-e", "-c", self.table.setup]
             seconds = self.table.setup_seconds
             done = await sandbox.run(Command(argv, seconds, env=variables, max_output=_LOG_BYTES, merged=True))
-        return done, refused
+        return done, noted
 
-    def _reach(self, on_refused: Report) -> EgressProxy | None:
+    def _reach(self, note: Report) -> EgressProxy | None:
+        """Returns the proxy to the hosts of the script; each refusal and each use of a credential is noted."""
         hosts = [*self.table.setup_hosts, *self.settings.sandbox.allowed_hosts]
         place = f"environments.{self.name}.setup_hosts"
-        return proxy_to(self.settings, place, hosts, on_refused, self.on_used, network=self.network)
+        return proxy_to(self.settings, place, hosts, note, note, network=self.network)
 
-    def _why(self, done: Completed, printed: str, refused: Sequence[str]) -> str:
+    def _why(self, done: Completed, printed: str, noted: Sequence[str]) -> str:
         ended = f"ended with exit code {done.exit_code}"
         if done.timed_out:
             ended = f"did not end within {self.table.setup_seconds:g} s (environments.{self.name}.setup_seconds)"
         ended = f"was killed: {done.exceeded}" if done.exceeded else ended
-        hint = "" if self.table.setup_hosts or refused else "\nIt has no network: setup_hosts is empty."
+        hint = "" if self.table.setup_hosts or noted else "\nIt has no network: setup_hosts is empty."
         tail = printed.strip()[-_SHOWN_CHARACTERS:]
         return f"the set-up of the environment {self.name!r} {ended}.\n{tail}{hint}".rstrip()
 

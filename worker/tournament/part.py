@@ -60,6 +60,8 @@ class TournamentPart(Part):
         children = Children(run, self._attempt.services)
         self._tournament = tournament = Tournament(self._attempt, asked, children)
         await children.recall()
+        attempt = self._attempt  # what is prepared for this run's files is prepared for those of all attempts
+        await attempt.offer.project_tools(run.claim, attempt.workspace, attempt.report_progress)
         with run.waits.without_clock("subagent"):
             await tournament.play()
         for id in await children.end():

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from deputize.shared.request import DirectoryWorkspace
+from tests.network.internet import response
 from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.worker.web.servers import saying, serving
 
 SETUP = """
 cat lock >counted
@@ -206,3 +208,19 @@ async def test_a_continuation_has_the_environment_of_the_files_that_it_goes_on_w
         third = await bench.run(model=model, workspace=copied)
         assert (await printed(bench, third))[-1] == "from the environment"
         assert len(prepared(bench)) == 1
+
+
+async def test_a_set_up_reaches_its_hosts_alone_and_commands_reach_none(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    async with serving(saying(response("from the index", "text/plain"))) as at:
+        setup = f"mkdir made; curl -sS --noproxy '' http://{at}/ >made/got; curl -sS https://other.test/ || true"
+        own: dict[str, Any] = {"environments": tables(project, setup, setup_hosts=["localhost"])}
+        async with open_bench(redis_url, tmp_path / "h", tools={"private_hosts": [at]}, **own) as bench:
+            line = f"cat made/got; curl -sS --noproxy '' http://{at}/"
+            result = await bench.run(model=script(tmp_path, bash(line), [say("ok")]), workspace=project)
+            (seen,) = await printed(bench, result)
+            (log,) = bench.settings.prepared.glob("*.log")
+            assert "other.test is not in environments.shop.setup_hosts" in log.read_text()
+    assert seen.startswith("from the index")
+    assert seen.count("from the index") == 1
