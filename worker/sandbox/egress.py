@@ -30,7 +30,8 @@ TRUSTED = "/etc/deputize-authorities.pem"
 """Where the sandbox has what commands trust, if that is more than the system's authorities."""
 _TRUSTING = {
     **dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO"), TRUSTED),
-    **dict.fromkeys(("NODE_EXTRA_CA_CERTS", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"), TRUSTED),
+    **dict.fromkeys(("NODE_EXTRA_CA_CERTS", "npm_config_cafile", "CARGO_HTTP_CAINFO"), TRUSTED),
+    **dict.fromkeys(("BUNDLE_SSL_CA_CERT", "AWS_CA_BUNDLE", "DENO_CERT"), TRUSTED),
 }
 """The variables by which programs find it."""
 _LAUNCHER = f"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
 import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ import pytest
 
 from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.environment import BindMount
+from deputize.worker.sandbox.environment import SYSTEM_PATH, BindMount
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.web.dial import trust_store
 from deputize.worker.web.egress_proxy import reach_of
@@ -32,6 +33,10 @@ CLIENTS = {
         "GET good.test/allowed/x 200",
     ),
     "git": (f"git ls-remote {URL}.git; echo reached", "GET good.test/allowed/x.git/info/refs 200"),
+    "npm": (
+        "npm view x --registry https://good.test/allowed/ --fetch-retries=0; echo reached",
+        "GET good.test/allowed/x 200",
+    ),
     "wget": (f"wget -qO- --ca-certificate=$SSL_CERT_FILE {URL}", "GET good.test/allowed/x 200"),
 }
 
@@ -39,11 +44,13 @@ CLIENTS = {
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_usual_programs_trust_the_proxy_for_this_host(client: str, tmp_path: Path) -> None:
     line, use = CLIENTS[client]
+    if not shutil.which(client.replace("python", "python3"), path=SYSTEM_PATH):
+        pytest.skip(f"this machine has no {client}")
     assert await Bubblewrap.selftest() is None
     async with edge(tmp_path) as edged:
         with sandbox_over(tmp_path / "ws", reach=edged.proxy) as sandbox:
             assert "reached" in await said(sandbox, line)
-        assert edged.used[0] == f"credentials.index: {use}"
+        assert f"credentials.index: {use}" in edged.used
         assert edged.refused == []
 
 
