@@ -5,7 +5,7 @@
 | paths that a server reads as others | 17 | 0 |
 | messages that two servers read in two ways | 17 | 0 |
 | methods, and headers that name another one or another path | 8 | 0 |
-| other places: names, addresses, ports, plain HTTP | 12 | 0 |
+| other places: names, addresses, ports, plain HTTP | 13 | 0 |
 | names that move, and servers without a proof of their name | 5 | 0 |
 | redirects | 3 | 0 |
 | answers that hold the token, or what replaces it | 9 | 0 |
@@ -142,6 +142,7 @@ PLACES: Mapping[str, tuple[dict[str, Any], str]] = {
     "a name above": ({"connect": "good.test.other.example:443"}, " 403 "),
     "a user in the target": ({"connect": "good.test@other.test:443"}, " 400 "),
     "another port": ({"connect": "good.test:8443"}, " 403 "),
+    "another port that is open": ({"connect": "good.test:8443"}, ""),
     "port 80 in a tunnel": ({"connect": "good.test:80"}, " 403 "),
 }
 """How a tunnel is asked for, and what comes of it."""
@@ -150,7 +151,8 @@ PLACES: Mapping[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("attack", PLACES)
 async def test_no_other_place_gets_the_credential(attack: str, tmp_path: Path) -> None:
     way, status = PLACES[attack]
-    async with edge(tmp_path) as edged:
+    private = ["good.test:8443"] if "open" in attack else ()
+    async with edge(tmp_path, private=private) as edged:
         try:
             answer = await edged.get("/allowed/x", **way)
         except (ssl.SSLError, ConnectionError):

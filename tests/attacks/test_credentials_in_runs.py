@@ -19,6 +19,7 @@ import pytest
 
 from deputize.shared.events import ProgressMade
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.environment import SYSTEM_PATH
 from deputize.worker.web.egress_proxy import EgressProxy
 from tests.attacks.conftest import USERS
 from tests.attacks.stage import open_stage, uid_of
@@ -116,6 +117,9 @@ async def test_a_run_without_the_credential_reaches_the_host_without_it(tmp_path
 
 @pytest.mark.parametrize("client", IGNORANT)
 async def test_a_client_that_ignores_the_authority_is_named_with_what_to_do(client: str, tmp_path: Path) -> None:
+    program = "wget" if "wget" in IGNORANT[client] else "curl"
+    if not shutil.which(program, path=SYSTEM_PATH):
+        pytest.skip(f"this machine has no {program}")
     async with commands(tmp_path) as (sandbox, edged):
         printed = await said(sandbox, f"{IGNORANT[client]}; true")
         assert "have it trust the file of $SSL_CERT_FILE" in printed

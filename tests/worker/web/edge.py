@@ -85,7 +85,7 @@ class Edge:
         head = await reader.readuntil(b"\r\n\r\n")
         if b" 200 " not in head:
             return head + await _all(reader, writer)
-        await writer.start_tls(self.context(trusts=trusts, checks=name is not None), server_hostname=name)
+        await writer.start_tls(self.context(trusts=trusts, checks=name == HOST), server_hostname=name)
         writer.write(data)
         return await _all(reader, writer)
 
@@ -155,6 +155,7 @@ async def edge(
     names: Mapping[str, Sequence[Sequence[str]]] = NAMES,
     certified: str = HOST,
     hosts: Sequence[str] = ("*.test",),
+    private: Sequence[str] = (),
     token: str = TOKEN,
     **table: Any,
 ) -> AsyncIterator[Edge]:
@@ -164,14 +165,20 @@ async def edge(
     heads, elsewhere = list[str](), list[str]()
     async with serving_tls(answer, heads, pem) as here, _serving(plain, elsewhere) as there:
         network = Rerouted(names, {PUBLIC: here, OTHER: there})
-        async with proxied(folder, network, hosts, lambda: roots, token, **table) as opened:
+        async with proxied(folder, network, hosts, lambda: roots, token, private, **table) as opened:
             opened.heads, opened.elsewhere = heads, elsewhere
             yield opened
 
 
 @asynccontextmanager
 async def proxied(
-    folder: Path, network: Rerouted, hosts: Sequence[str], roots: Callable[[], ssl.SSLContext], token: str, **table: Any
+    folder: Path,
+    network: Rerouted,
+    hosts: Sequence[str],
+    roots: Callable[[], ssl.SSLContext],
+    token: str,
+    private: Sequence[str] = (),
+    **table: Any,
 ) -> AsyncIterator[Edge]:
     """A proxy that listens on this machine, with the credential of ``table`` below ``/allowed``."""
     file = folder / "token"
@@ -180,7 +187,9 @@ async def proxied(
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
     refused = list[str]()
-    proxy = EgressProxy("the list", hosts, 1 << 26, network=network, on_refused=refused.append, roots=roots)
+    proxy = EgressProxy(
+        "the list", hosts, 1 << 26, network=network, private_hosts=private, on_refused=refused.append, roots=roots
+    )
     opened = Edge(listener.getsockname(), proxy, network, refused=refused)
     tables = {"index": CredentialSettings(**{"host": HOST, "path": "/allowed/", "token_file": file} | table)}
     proxy.credentials = reachable(tables, proxy.check, opened.used.append)
