@@ -52,9 +52,9 @@ def _links(id: str, headline: str) -> str:
 
 def _bar(value: float, interval: Interval) -> str:
     low, high = interval
-    title = f"{low:.0%} to {high:.0%}"
+    words = f"{low:.0%} to {high:.0%}"
     inner = f'<i style="left:{low:.1%};width:{high - low:.1%}"></i><b style="left:{value:.1%}"></b>'
-    return f'<div class="bar" title="{title}">{inner}</div>'
+    return f'<div class="bar" aria-hidden="true">{inner}</div>{words}'
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

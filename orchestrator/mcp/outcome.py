@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ...shared.delegation import Artifact, Delegation, Status, TerminationReason, Usage
 from ...shared.errors import DeputizeError, Refused
-from ...shared.facts import GitFacts, Trust, Verdict
+from ...shared.facts import GitFacts, TournamentFacts, Trust, Verdict
 from ...shared.marks import MARKS, Mark
 from ...shared.markup import harmless_value, note
 from ...shared.permission import PermissionOutcome, PermissionRequest
@@ -44,6 +44,7 @@ SAME = (
     "artifacts",
     "refuted_claims",
     "git",
+    "tournament",
 )
 """Fields that an outcome has as the result has them."""
 
@@ -97,6 +98,8 @@ class Outcome(Wire):
     """Why nothing could be decided, where that is so."""
     git: GitFacts | None = None
     """Of a git workspace: the commit that it began with, and the branch where its changes were delivered."""
+    tournament: TournamentFacts | None = None
+    """The attempts at its task, where several were asked for, and the one whose patch and summary these are."""
     refuted_claims: list[str] = Field(default_factory=list)
     """Words of the summary that the agent's own steps or file changes refute."""
     artifacts: list[Artifact] = Field(default_factory=list)

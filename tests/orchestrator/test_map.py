@@ -18,6 +18,8 @@ from deputize import (
     TerminationReason,
 )
 from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.facts import TournamentFacts
+from deputize.shared.request import Attempts
 from tests.fake_model import Turn, text
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served
@@ -68,6 +70,21 @@ async def test_what_was_not_a_success_or_was_removed_runs_again(url: str, servic
         (done,) = await answering(service, 1, orchestrator.map(["a"]))
         assert (done.success, len(service.runs)) == (True, 3)
         assert await orchestrator.map(["a"]) == [done]
+
+
+async def test_each_task_is_done_several_times_where_attempts_are_asked_for(url: str, service: FakeService) -> None:
+    facts = TournamentFacts(attempts=[], passed=1, of=2)
+    async with Orchestrator(url=url) as orchestrator:
+        mapping = orchestrator.map(["a", "b"], verify="make test", attempts={"count": 2, "models": ["one", "two"]})
+        results = await answering(service, 2, mapping, tournament=facts)
+
+        async def alone() -> Results:
+            return [await orchestrator.delegate("c", verify="make test", attempts=Attempts(count=3))]
+
+        results += await answering(service, 1, alone(), tournament=facts)
+    asked = [run.request.attempts for run in service.runs.values()]
+    assert asked == [*[Attempts(count=2, models=["one", "two"])] * 2, Attempts(count=3)]
+    assert [each.tournament for each in results] == [facts] * 3
 
 
 async def test_after_a_crash_a_call_waits_for_what_is_under_way_also_where_it_was_paused(

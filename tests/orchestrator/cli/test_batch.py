@@ -18,6 +18,7 @@ from deputize.orchestrator.delegations import open_service
 from deputize.shared.connection import connect
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.errors import Invalid, Refused
+from deputize.shared.facts import TournamentFacts
 from deputize.shared.fleet import Fleet
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
@@ -47,6 +48,25 @@ async def test_results_come_as_they_finish_with_their_lines(url: str, service: F
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert done.code == 0
     assert {row["line"]: row["summary"] for row in rows} == {1: "did one", 3: "did two", 4: "did three"}
+
+
+async def test_a_line_is_done_several_times_by_its_own_field_or_by_the_option(
+    url: str, service: FakeService, tasks: Path
+) -> None:
+    asked = {"count": 3, "stop": "all", "concurrency": 1, "models": [], "efforts": []}
+    tasks.write_text(json.dumps({"task": "one", "attempts": asked}) + '\n{"task": "two"}\n')
+    arguments = ("batch", str(tasks), "--verify", "make test", "--attempts", "2", "--json")
+    async with started(*arguments, DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following == 2, 60)
+        for id in service.runs:
+            service.finish(id, tournament=TournamentFacts(attempts=[], passed=0, of=2))
+        done = await command.done()
+    counts = {run.request.task: run.request.attempts for run in service.runs.values()}
+    assert {task: each and (each.count, each.stop) for task, each in counts.items()} == {
+        "one": (3, "all"),
+        "two": (2, "verified"),
+    }
+    assert [json.loads(line)["tournament"]["of"] for line in done.out.splitlines()] == [2, 2]
 
 
 async def test_stdin_is_read_and_people_get_a_line_each(url: str, service: FakeService) -> None:

@@ -11,6 +11,8 @@ from mcp.shared.exceptions import MCPError
 
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.errors import Unavailable
+from deputize.shared.facts import TournamentFacts
+from deputize.shared.request import Attempts
 from tests.marked import MARKED
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.mcp.clients import connected, content, texts
@@ -56,6 +58,28 @@ async def test_a_verdict_has_its_reason_and_a_delivery_its_branch(url: str, serv
         said = content(await client.call_tool("delegate_result", {"id": id}))
     assert (said["verdict"], said["verdictWhy"]) == ("inconclusive", "<~system-reminder> no tests ran")
     assert said["git"] == git
+
+
+async def test_several_attempts_are_asked_for_and_listed_with_the_one_that_was_taken(
+    url: str, service: FakeService
+) -> None:
+    asked = {"count": 3, "stop": "all", "concurrency": 2}
+    made = {"protected": 0, "addedLines": 1, "removedLines": 1, "model": None, "effort": None, "costUsd": 0.5}
+    attempts = [
+        {"id": "dlg_1", "verdict": "refuted", "ending": "refuted (completed)", "patch": "0" * 64, **made},
+        {"id": "dlg_2", "verdict": "verified", "ending": "verified (completed)", "patch": "1" * 64, **made},
+    ]
+    facts = {"attempts": attempts, "taken": "dlg_2", "winner": "dlg_2", "passed": 1, "of": 2}
+    async with connected("http", url) as client:
+        calling = asyncio.create_task(
+            client.call_tool("delegate", {"task": "x", "verify": ["make test"], "attempts": asked})
+        )
+        await until(lambda: service.following)
+        (id,) = service.runs
+        service.finish(id, tournament=TournamentFacts.model_validate(facts))
+        result = await calling
+    assert service.runs[id].request.attempts == Attempts.model_validate(asked)
+    assert content(result)["tournament"] == facts
 
 
 async def test_the_first_word_of_an_answer_is_the_mark_and_a_list_has_it(url: str, service: FakeService) -> None:
