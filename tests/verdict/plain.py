@@ -1,0 +1,36 @@
+"""What a plain verifier makes of a case: the exit codes of its commands, in the run's own files after its work."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.runs.bench import Bench, call, say, script
+from tests.verdict.cases import Case
+
+_SAID = re.compile(r"^command (\d+) exits with (\d+)$", re.MULTILINE)
+_OF_CHECKS = ("require", "accept", "protect", "max_verify_rounds")
+
+
+def has_commands(case: Case) -> bool:
+    """Whether a verifier of exit codes has something to execute."""
+    return any(check["kind"] == "command" for check in case.checks)
+
+
+async def exit_codes(case: Case, bench: Bench, folder: Path) -> list[int]:
+    """Carries the case out without checks; its commands are the last that is executed in the sandbox of the run."""
+    checks = [check for check in case.checks if check["kind"] == "command"]
+    turns: list[Any] = [turn for turn in case.turns()[: None if case.then is None else -2] if "text" not in turn[0]]
+    for number, check in enumerate(checks):
+        if files := check.get("files"):
+            turns.append([call("write_file", path=path, content=text) for path, text in files.items()])
+        line = f"( {check['run']}\n)\ncode=$?; echo; echo command {number} exits with $code"
+        turns.append([call("bash", command=line)])
+    fields = {name: value for name, value in case.fields(folder / "project").items() if name not in _OF_CHECKS}
+    model = script(folder, *turns, [say("Done.")], summary="Nothing more.")
+    result = await bench.run(model=model, **fields | {"verify": []})
+    said = "\n".join(await bench.answers(result.delegation_id))
+    codes = {int(number): int(code) for number, code in _SAID.findall(said)}
+    assert [*codes] == [*range(len(checks))], said
+    return [*codes.values()]
