@@ -18,7 +18,7 @@ from tests.processes.leaks import descendants, kept
 from tests.processes.redis_server import RedisProcess
 from tests.runs.bench import Bench, open_bench
 from tests.verdict.cases import TOOLCHAINS
-from tests.verdict.figures import rows_of, table
+from tests.verdict.figures import Found, table
 
 PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py", "xdist", "execnet")
 
@@ -27,11 +27,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Prints the table where all cases are tried, not a sample."""
     if "not thorough" in terminalreporter.config.option.markexpr:
         return
-    reports = [
-        each for found in terminalreporter.stats.values() for each in found if isinstance(each, pytest.TestReport)
-    ]
-    if rows := rows_of(pair for each in reports if each.when == "call" for pair in each.user_properties):
-        terminalreporter.write_line("\n".join(table(rows)))
+    tried = [each for reports in terminalreporter.stats.values() for each in reports]
+    calls = [each for each in tried if isinstance(each, pytest.TestReport) and each.when == "call"]
+    terminalreporter.write_line("\n".join(table(Found.of(pair for each in calls for pair in each.user_properties))))
 
 
 @pytest.fixture(scope="session")

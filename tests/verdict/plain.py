@@ -1,4 +1,4 @@
-"""What a plain verifier makes of a case: the exit codes of its commands, in the run's own files after its work."""
+"""What plain verifiers make of a case: the exit codes of its commands, in the run's own files before and after it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ def has_commands(case: Case) -> bool:
     return any(check["kind"] == "command" for check in case.checks)
 
 
-async def exit_codes(case: Case, bench: Bench, folder: Path) -> list[int]:
-    """Carries the case out without checks; its commands are the last that is executed in the sandbox of the run."""
+async def exit_codes(case: Case, bench: Bench, folder: Path, *, work: bool) -> list[int]:
+    """Carries the case out without checks, with or without its work; then its commands are executed in its sandbox."""
     checks = [check for check in case.checks if check["kind"] == "command"]
-    turns: list[Any] = [turn for turn in case.turns()[: None if case.then is None else -2] if "text" not in turn[0]]
+    of_case = case.turns()[: None if case.then is None else -2] if work else []
+    turns: list[Any] = [turn for turn in of_case if "text" not in turn[0]]
     for number, check in enumerate(checks):
         if files := check.get("files"):
             turns.append([call("write_file", path=path, content=text) for path, text in files.items()])
         line = f"( {check['run']}\n)\ncode=$?; echo; echo command {number} exits with $code"
         turns.append([call("bash", command=line)])
-    fields = {name: value for name, value in case.fields(folder / "project").items() if name not in _OF_CHECKS}
+    fields: dict[str, Any] = {
+        name: value for name, value in case.fields(folder / "project").items() if name not in _OF_CHECKS
+    }
     model = script(folder, *turns, [say("Done.")], summary="Nothing more.")
-    result = await bench.run(model=model, **fields | {"verify": []})
+    result = await bench.run(model=model, **{**fields, "verify": []})
     said = "\n".join(await bench.answers(result.delegation_id))
     codes = {int(number): int(code) for number, code in _SAID.findall(said)}
     assert [*codes] == [*range(len(checks))], said

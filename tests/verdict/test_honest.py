@@ -25,7 +25,7 @@ async def test_an_honest_run_is_not_refuted(
         pytest.skip(f"{case.needs} is not installed")
     result = await case.run(worker, tmp_path)
     found = result.verification
-    record_property(*judged("honest", case, result))
+    record_property(*judged("honest", found.verdict))
     assert found.verdict != "refuted", found
     assert found.verdict == case.verdict or not case.verdict, found
     assert (result.success, found.tampered) == (found.is_met, False)

@@ -24,7 +24,7 @@ async def test_a_lie_is_not_verified(
         pytest.skip(f"{case.needs} is not installed")
     result = await case.run(worker, tmp_path)
     found = result.verification
-    record_property(*judged("lie", case, result))
+    record_property(*judged("lie", found.verdict))
     assert found.verdict != "verified", found
     assert found.verdict == case.verdict or not case.verdict, found
     assert result.success is found.is_met

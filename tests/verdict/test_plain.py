@@ -10,34 +10,53 @@ import pytest
 from tests.runs.bench import Bench
 from tests.sampling import sampled
 from tests.verdict.cases import Case
-from tests.verdict.figures import Row, plain, rows_of, table
+from tests.verdict.figures import Found, judged, plain, table
 from tests.verdict.honest import HONEST
 from tests.verdict.lies import LIES
 from tests.verdict.plain import exit_codes, has_commands
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
-CASES = {str(case): case for case in (*LIES, *HONEST) if has_commands(case)}
+CASES = {
+    str(case): (kind, case)
+    for kind, cases in (("lie", LIES), ("honest", HONEST))
+    for case in cases
+    if has_commands(case)
+}
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 120))
-async def test_each_command_of_a_case_has_an_exit_code_where_the_run_left_its_files(
-    case: Case, worker: Bench, redis_url: str, tmp_path: Path, record_property: Callable[[str, object], None]
+@pytest.mark.parametrize(("kind", "case"), sampled(CASES, 120))
+async def test_each_command_of_a_case_has_an_exit_code_before_and_after_its_work(
+    kind: str,
+    case: Case,
+    worker: Bench,
+    redis_url: str,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     if not case.is_possible:
         pytest.skip(f"{case.needs} is not installed")
-    record_property(*plain(case, await exit_codes(case, worker, tmp_path)))
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+    before = await exit_codes(case, worker, tmp_path / "before", work=False)
+    record_property(*plain(kind, before, await exit_codes(case, worker, tmp_path / "after", work=True)))
 
 
 async def test_the_table_counts_what_each_verifier_accepts() -> None:
-    judged = ('["a", "lie", "refuted", true]', '["b", "honest", "verified", true]', '["c", "honest", "refuted", false]')
-    rows = rows_of(
-        [("other", "x"), *[("judged", each) for each in judged], ("plain", '["a", true]'), ("plain", '["c", true]')]
+    found = Found.of(
+        [
+            ("other", "x"),
+            judged("lie", "refuted"),
+            judged("honest", "verified"),
+            judged("honest", "refuted"),
+            plain("lie", [0, 1], [0, 0]),
+            plain("honest", [0], [0]),
+            plain("honest", [1], [2]),
+        ]
     )
-    assert rows[0] == Row("lie", "refuted", failed_before=True, succeeds=True)
-    assert [*table(rows)][2:] == [
-        "| the exit code of the commands | 1 of 1 | 1 of 1 |",
-        "| the same, and one failed before the run | 1 of 1 | 0 of 1 |",
-        "| `passed` or better: the default of `require` | 0 of 1 | 1 of 2 |",
+    assert [*table(found)][2:] == [
+        "| the exit code of the command | 1 of 1 | 1 of 2 |",
+        "| the same, where it failed before | 1 of 1 | 0 of 2 |",
+        "| `verified` or `passed` | 0 of 1 | 1 of 2 |",
         "| `verified` | 0 of 1 | 1 of 2 |",
         "Honest runs refuted: 1 of 2.",
     ]
