@@ -64,6 +64,12 @@ def _run(line: RequestLine, number: int, run: int) -> RequestLine:
     "--against", type=click.File("rb"), metavar="RESULTS", help="Compare with the results of another evaluation."
 )
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures as a page here.")
+@click.option(
+    "--inspect",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write a log into it, for `inspect view --log-dir FOLDER`.",
+)
 @line_options("TASKS")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write results here, one a line.")
 @click.option("--resume", is_flag=True, help="Go on where an earlier evaluation into the same --out broke off.")
@@ -76,6 +82,7 @@ def evaluate(
     runs: int,
     against: BinaryIO | None,
     html: Path | None,
+    inspect: Path | None,
     format: str | None,
     out: Path | None,
     resume: bool,
@@ -100,6 +107,8 @@ def evaluate(
         if all(result.status == "cancelled" for result in results.done.values()):
             return code  # nothing has ended by itself
         evaluation = _evaluation((tasks.fields(number), result) for number, result in sorted(results.done.items()))
+    if inspect:
+        _log(evaluation, inspect, Path(file.name).stem, [each.request.model or settings.model for each in lines])
     _report(evaluation, former, html, as_json=as_json)
     return Exit.SUCCEEDED if len(results.done) == len(tasks.lines) else code
 
@@ -127,16 +136,29 @@ def _evaluation(rows: Iterable[tuple[Mapping[str, Any], ToolAgentResult]]) -> Ev
     return Evaluation.of([TaskRuns(number, title, results) for (number, title), results in found.items()])
 
 
+def _log(evaluation: Evaluation, folder: Path, name: str, models: Sequence[str]) -> None:
+    from ..evaluation.inspect_log import file_name, inspect_log
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / file_name(name)
+    _write(path, inspect_log(evaluation, name, models))
+    output.note(f"{path} was written; inspect view --log-dir {folder} shows it")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise Misconfigured(f"{path} cannot be written: {error.strerror}") from None
+
+
 def _report(evaluation: Evaluation, former: Evaluation | None, html: Path | None, *, as_json: bool) -> None:
     from ..evaluation.evaluation import Comparison
     from ..evaluation.page import page
 
     compared = Comparison.of(evaluation, former) if former else None
     if html:
-        try:
-            html.write_text(page(evaluation, compared), "utf-8")
-        except OSError as error:
-            raise Misconfigured(f"{html} cannot be written: {error.strerror}") from None
+        _write(html, page(evaluation, compared))
     if as_json:
         figures = {**evaluation.to_dict(), "byTask": [each.to_dict() for each in evaluation.tasks]}
         output.json_line(json.dumps(figures | ({"against": compared.to_dict()} if compared else {})))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,40 @@ async def test_after_a_break_only_what_is_left_is_run_and_two_are_compared(
     again = await deputize(*arguments, "--resume", "--against", str(out), DEPUTIZE_URL=url)
     assert (again.code, len(service.runs)) == (0, 4)
     assert "0 of 2 tasks differ, which is too few for a conclusion" in again.out
+
+
+async def test_a_log_for_inspect_has_each_run_as_an_epoch_of_its_task(
+    url: str, service: FakeService, tasks: Path, tmp_path: Path
+) -> None:
+    """The names are those that `read_eval_log` and `list_eval_logs` of inspect_ai 0.3.285 were seen to accept."""
+    logs = tmp_path / "made" / "logs"
+    arguments = (str(tasks), "--runs", "2", "--inspect", str(logs), "--model", "m")
+    done = await evaluated(url, service, *arguments, failing=(3,))
+    (path,) = logs.iterdir()
+    assert done.code == 0, done.err
+    assert f"inspect view --log-dir {logs}" in done.err
+    assert re.match(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}.*_tasks_.*\.json$", path.name)
+    log = json.loads(path.read_text())
+    assert [*log] == ["version", "status", "eval", "plan", "results", "stats", "samples"]
+    assert (log["version"], log["status"], log["plan"]) == (2, "success", {"name": "plan", "steps": []})
+    assert {name: log["eval"][name] for name in ("task", "model", "config")} == {
+        "task": "tasks",
+        "model": "m",
+        "config": {"epochs": 2},
+    }
+    assert log["eval"]["dataset"] == {"name": "tasks", "samples": 2, "sample_ids": [1, 2]}
+    (score,) = log["results"]["scores"]
+    assert {name: each["value"] for name, each in score["metrics"].items()} == {
+        "pass@1": 0.75,
+        "pass@k": 1.0,
+        "pass^k": 0.5,
+    }
+    samples = [(each["id"], each["epoch"], each["scores"]["deputize"]["value"]) for each in log["samples"]]
+    assert samples == [(1, 1, "C"), (1, 2, "C"), (2, 1, "C"), (2, 2, "I")]
+    last = log["samples"][-1]
+    assert (last["input"], last["output"]["choices"][0]["message"]["role"]) == ("two", "assistant")
+    assert last["metadata"]["terminationReason"] == "max_turns"
+    assert last["model_usage"]["m"].keys() >= {"input_tokens", "output_tokens", "total_tokens", "total_cost"}
 
 
 async def test_without_a_run_that_ended_there_are_no_figures(url: str, service: FakeService, tasks: Path) -> None:

@@ -67,3 +67,67 @@ def test_the_bootstrap_is_the_same_each_time_and_as_wide_as_the_normal_interval(
     half = 1.96 * (sum((each - mean(values)) ** 2 for each in values) / 199 / 200) ** 0.5
     assert (low, high) == pytest.approx((mean(values) - half, mean(values) + half), abs=0.1 * half)
     assert bootstrap([0.4] * 9) == (0.4, 0.4)
+
+
+SCIPY = [
+    ((0, 5), (0.0, 0.434482)),
+    ((1, 5), (0.036224, 0.624465)),
+    ((3, 5), (0.230724, 0.882379)),
+    ((5, 5), (0.565518, 1.0)),
+    ((7, 10), (0.396778, 0.892209)),
+    ((999, 1000), (0.994357, 0.999823)),
+]
+
+
+@pytest.mark.parametrize(("counts", "interval"), SCIPY)
+def test_the_interval_of_wilson_is_that_of_two_libraries(
+    counts: tuple[int, int], interval: tuple[float, float]
+) -> None:
+    """Of ``proportion_confint(method="wilson")`` of statsmodels 0.15.0 and ``binomtest`` of scipy 1.17.1."""
+    assert wilson(*counts) == pytest.approx(interval, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "p"),
+    [
+        (9, 2, 0.065429688),
+        (10, 10, 1.0),
+        (1, 8, 0.0390625),
+        (0, 7, 0.015625),
+        (40, 20, 0.013489294),
+        (3, 12, 0.03515625),
+    ],
+)
+def test_the_paired_test_is_that_of_two_libraries(better: int, worse: int, p: float) -> None:
+    """Of ``mcnemar(exact=True)`` of statsmodels 0.15.0 and ``binomtest`` of scipy 1.17.1."""
+    assert exact_paired(better, worse) == pytest.approx(p, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("k", "successes", "runs", "one", "all_of_them"),
+    [
+        (2, 3, 10, 0.533333333, 0.066666667),
+        (5, 3, 10, 0.916666667, 0.0),
+        (10, 1, 200, 0.05, 0.0),
+        (2, 9, 10, 1.0, 0.8),
+    ],
+)
+def test_of_k_runs_one_or_all_succeed_as_the_hypergeometric_distribution_has_it(
+    k: int, successes: int, runs: int, one: float, all_of_them: float
+) -> None:
+    """Of ``hypergeom(runs, successes, k)`` of scipy 1.17.1: ``1 - pmf(0)`` and ``pmf(k)``."""
+    assert (pass_at(k, successes, runs), pass_all(k, successes, runs)) == pytest.approx((one, all_of_them), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "interval"),
+    [
+        ([0, 0.2, 0.2, 0.4, 0.6, 0.8, 1, 1, 0.5, 0.3, 0.9, 0.1], (0.308333, 0.691667)),
+        ([0] * 6 + [1] * 14, (0.5, 0.9)),
+    ],
+)
+def test_the_bootstrap_is_that_of_another_library_within_its_two_digits(
+    values: list[float], interval: tuple[float, float]
+) -> None:
+    """Of ``bootstrap(method="percentile")`` of scipy 1.17.1 with 200,000 samples."""
+    assert bootstrap(values) == pytest.approx(interval, abs=0.01)
