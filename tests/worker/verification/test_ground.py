@@ -70,6 +70,12 @@ def test_without_changes_it_is_the_base(workspace: Workspace) -> None:
     assert ground(workspace) == (LINKED, [])
 
 
+def test_files_of_a_check_lie_in_folders_that_are_made_for_them_also_in_place_of_files(workspace: Workspace) -> None:
+    given = {"one/two/three/a.py": "a\n", "setup.cfg/two/b.py": "b\n", "src/a.py/two/c.py": "c\n"}
+    there = {path: text for path, text in LINKED.items() if path not in ("setup.cfg", "src/a.py")}
+    assert ground(workspace, None, **given)[0] == there | given
+
+
 def test_every_kind_of_change_is_in_it(workspace: Workspace) -> None:
     files = workspace.path
     lay(files, {"src/a.py": "a = 2\n", "new/deep/c.py": "c\n", "a b/ü.txt": "x\n"})

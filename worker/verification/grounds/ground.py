@@ -225,6 +225,9 @@ def write(target: int, path: str, data: bytes) -> None:
             found = lstat(parent, each)
             if found and not modes.S_ISDIR(found.st_mode):
                 os.unlink(each, dir_fd=parent)
+                break
+        if not found:
+            break
         done = f"{done}/{each}"
     with closing_fd(parent_of(target, path)) as parent:
         found = lstat(parent, name)
