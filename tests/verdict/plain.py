@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ async def exit_codes(case: Case, bench: Bench, folder: Path, *, work: bool) -> l
     for number, check in enumerate(checks):
         if files := check.get("files"):
             turns.append([call("write_file", path=path, content=text) for path, text in files.items()])
-        line = f"( {check['run']}\n)\ncode=$?; echo; echo command {number} exits with $code"
-        turns.append([call("bash", command=line)])
+        line = f"timeout {check.get('timeoutSeconds', 60)} bash -c {shlex.quote(check['run'])}"
+        turns.append([call("bash", command=f"{line}\ncode=$?; echo; echo command {number} exits with $code")])
     fields: dict[str, Any] = {
         name: value for name, value in case.fields(folder / "project").items() if name not in _OF_CHECKS
     }
     model = script(folder, *turns, [say("Done.")], summary="Nothing more.")
     result = await bench.run(model=model, **{**fields, "verify": []})
-    said = "\n".join(await bench.answers(result.delegation_id))
-    codes = {int(number): int(code) for number, code in _SAID.findall(said)}
+    said = await bench.answers(result.delegation_id)
+    codes = {int(number): int(code) for number, code in _SAID.findall("\n".join(said))}
     assert [*codes] == [*range(len(checks))], said
     return [*codes.values()]
