@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -48,6 +49,22 @@ class Tasks(Places):
         return f"task {at + 1}, run {run + 1}"
 
 
+class TaskFile(click.File):
+    """A file of tasks, or a folder of Harbor's tasks, which is read as such a file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not (isinstance(value, str) and Path(value).is_dir()):
+            return super().convert(value, param, ctx)
+        from ..evaluation.harbor import harbor_lines
+
+        try:
+            read = BytesIO(harbor_lines(Path(value)))
+        except Invalid as error:
+            self.fail(error.detail, param, ctx)
+        read.name = value
+        return read
+
+
 def _run(line: RequestLine, number: int, run: int) -> RequestLine:
     """Returns a run of a line as a line of its own; runs with one idempotency key would be one delegation."""
     key = line.request.idempotency_key
@@ -56,7 +73,7 @@ def _run(line: RequestLine, number: int, run: int) -> RequestLine:
 
 
 @click.command("eval", cls=StrictCommand)
-@click.argument("file", type=click.File("rb"), metavar="TASKS|-")
+@click.argument("file", type=TaskFile("rb"), metavar="TASKS|FOLDER|-")
 @click.option(
     "--runs", type=click.IntRange(1, MAX_RUNS), default=5, show_default=True, help="How often each task runs."
 )

@@ -31,7 +31,7 @@ def inspect_log(evaluation: Evaluation, name: str, models: Sequence[str]) -> str
     """Returns the log, as JSON. ``name`` is that of the file of tasks."""
     at, tasks = now().isoformat(), evaluation.tasks
     model = models[0] if len({*models}) == 1 else SEVERAL
-    samples = [_sample(task, epoch, run, model) for task in tasks for epoch, run in enumerate(task.ended, 1)]
+    samples = [_sample(task, number, run, model) for task in tasks for number, run in enumerate(task.ended, 1)]
     metrics = {each: {"name": each, "value": evaluation.figure(each)[0]} for each in FIGURES.values()}
     score = {"name": _SCORER, "scorer": _SCORER, "scored_samples": len(samples), "metrics": metrics}
     log = {
@@ -56,12 +56,12 @@ def inspect_log(evaluation: Evaluation, name: str, models: Sequence[str]) -> str
     return json.dumps(log, ensure_ascii=False)
 
 
-def _sample(task: TaskRuns, epoch: int, run: ToolAgentResult, model: str) -> dict[str, Any]:
+def _sample(task: TaskRuns, number: int, run: ToolAgentResult, model: str) -> dict[str, Any]:
     words, seconds, verdict = {"role": "assistant", "content": run.summary}, run.execution_time_ms / 1000, run.headline
     facts = {"delegationId": run.delegation_id, "terminationReason": run.termination_reason.value, "verdict": verdict}
     return {
         "id": task.number,
-        "epoch": epoch,
+        "epoch": number,
         "input": task.title,
         "target": "",
         "messages": [{"role": "user", "content": task.title}, words],

@@ -11,8 +11,8 @@ import pytest
 from tests.architecture.sources import PACKAGES, ROOT, name, nodes, python_files, tree
 
 ROW = re.compile(r"^\| \*\*(?P<word>[^*]+)\*\* \|.*\| (?P<banned>[^|]+) \|$", re.MULTILINE)
-OF_STANDARDS = ("form-action 'none'", "Action", "action_id", "actions")
-"""Literals that others prescribe: content security policies, ``go test -json``, and Slack."""
+OF_STANDARDS = ("form-action 'none'", "Action", "action_id", "actions", "epoch", "epochs")
+"""Literals that others prescribe: content security policies, ``go test -json``, Slack, and Inspect's logs."""
 ORDINARY = {*["alert", "capability", "checkout", "epoch", "exchange", "permit", "plugin", "quota", "recipe", "wrapper"]}
 """Words that docstrings use in another sense than that of the glossary: recipes of make, plugins of pytest."""
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

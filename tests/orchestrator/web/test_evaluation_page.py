@@ -9,7 +9,7 @@ from playwright.async_api import Locator, expect
 
 from deputize.orchestrator.evaluation.evaluation import Comparison, Evaluation
 from deputize.orchestrator.evaluation.page import page as text_of
-from tests.orchestrator.evaluation.test_evaluation import task
+from tests.orchestrator.evaluation.made_runs import task
 from tests.orchestrator.web.browsing import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
