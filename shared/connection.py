@@ -53,22 +53,20 @@ _DRIVER = DriverInfo()
 
 
 def connect(url: str, *, timeout: float | None = ANSWER_SECONDS, retries: int = 1) -> Redis:
-    """Returns a client for ``redis://``, ``rediss://`` or ``unix://``; it connects on the first command.
+    """Returns a client for ``redis://``, ``rediss://``, ``unix://`` or ``redis+sentinel://``; it connects when used.
 
     A ``timeout`` of None is for a ``Pipe``, which times its round trips itself at a lower cost.
     """
-    tcp = {} if url.startswith("unix") else {"socket_keepalive": True}
-    client = Redis.from_url(
-        url,
-        **tcp,
-        decode_responses=True,
-        socket_timeout=timeout,
-        socket_connect_timeout=timeout,
-        health_check_interval=0,
-        retry=Retry(NoBackoff(), retries),
-        max_connections=1000,
-        driver_info=_DRIVER,
-    )
+    options: dict[str, Any] = {} if url.startswith("unix") else {"socket_keepalive": True}
+    options |= {"decode_responses": True, "socket_timeout": timeout, "socket_connect_timeout": timeout}
+    options |= {"health_check_interval": 0, "retry": Retry(NoBackoff(), retries)}
+    options |= {"max_connections": 1000, "driver_info": _DRIVER}
+    if "sentinel" in url.partition(":")[0]:
+        from .sentinel import SentinelAddress  # few stores have one
+
+        client = SentinelAddress.of(url).client(**options)
+    else:
+        client = Redis.from_url(url, **options)
     pool: Any = client.connection_pool
     pool.connection_class = _with_errors_of_uvloop(pool.connection_class)
     return client

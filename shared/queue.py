@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from .errors import DeputizeError, Misconfigured, Unavailable
 from .log import log, masked
 from .own_process import keep_memory_private
 from .runs.keys import KEY_PREFIX
+from .sentinel import SentinelAddress, is_of_sentinel
 from .settings import Settings
 
 
@@ -71,6 +72,10 @@ class SafeChannel(kombu_redis.Channel):
         name, message, key = arguments
         with self.conn_or_acquire() as client:
             self.receivers = client.publish(self._get_publish_topic(name, key), dumps(message))
+
+
+class SafeSentinelChannel(SafeChannel, kombu_redis.SentinelChannel):
+    """The same over Sentinel."""
 
 
 _ENDS = {"task-succeeded", "task-failed"}
@@ -171,14 +176,15 @@ class Ticket:
 
 def create_app(settings: Settings, redis_url: str) -> Celery:
     """Returns the Celery app of this process. It is configured here alone; nothing reads the environment."""
-    kombu_redis.Transport.Channel = SafeChannel
-    app = Celery("deputize", broker=broker_url(redis_url), set_as_current=False)
+    kombu_redis.Transport.Channel, kombu_redis.SentinelTransport.Channel = SafeChannel, SafeSentinelChannel
+    address, options = broker_of(redis_url)
+    app = Celery("deputize", broker=address, set_as_current=False)
     app.events.dispatcher_cls = Dispatcher
     app.conf.update(
         _CONFIGURATION,
         worker_concurrency=settings.concurrency,
         worker_soft_shutdown_timeout=settings.shutdown_seconds,
-        broker_transport_options={**_TRANSPORT_OPTIONS},
+        broker_transport_options={**_TRANSPORT_OPTIONS, **options},
     )
     app.conf.broker_use_ssl = tls_options(redis_url)
     return app
@@ -213,6 +219,13 @@ def broker_priority(priority: int) -> int:
     if priority not in PRIORITIES:
         raise ValueError(f"priority {priority} is not in 0–9")
     return PRIORITIES[-1] - priority
+
+
+def broker_of(redis_url: str) -> tuple[str, Mapping[str, Any]]:
+    """Returns the address in Celery's form, and further options of its transport."""
+    if is_of_sentinel(redis_url):
+        return SentinelAddress.of(redis_url).broker()
+    return broker_url(redis_url), {}
 
 
 def broker_url(redis_url: str) -> str:

@@ -7,11 +7,18 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import (
+    AuthenticationError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    MovedError,
+    NoPermissionError,
+    RedisError,
+)
 
 from .connection import connect
 from .errors import Misconfigured, Unavailable
-from .runs.keys import BUS, INDEX, KEY_PREFIX
+from .runs.keys import BUS, INDEX, KEY_PREFIX, LEASES
 
 NEEDED = (
     "its user needs the keys deputize:*, the channels deputize:* and those of Celery, scripts and SUBSCRIBE; "
@@ -19,8 +26,12 @@ NEEDED = (
 )
 
 SENTINEL = (
-    "Sentinel is not supported: it may fail over to a lagging replica, so that the last writes are lost. Name one "
-    "server that keeps what it has answered (shared/docs/redis.md)"
+    "A Sentinel has an address of another form: redis+sentinel://HOST:PORT,HOST:PORT/SERVICE "
+    "(shared/docs/operating-the-store.md)"
+)
+CLUSTER = (
+    "Redis Cluster is not supported: one step writes several delegations and the queue, which a cluster divides among "
+    "its servers. Name one primary (shared/docs/operating-the-store.md)"
 )
 
 NO_PASSWORD = ("NOAUTH", "HELLO must be called", "Authentication required")
@@ -35,7 +46,7 @@ TICK_SECONDS = 0.05
 async def check_access(client: Any) -> None:
     """Reads a key, runs a script and subscribes. Raises one of ``REDIS_ERRORS`` if Redis refuses or is unreachable."""
     await client.ping()
-    await client.eval("return redis.call('EXISTS', KEYS[1])", 1, INDEX)
+    await client.eval("return redis.call('EXISTS', KEYS[1], KEYS[2])", 2, INDEX, LEASES)
     async with client.pubsub() as pubsub:
         await pubsub.subscribe(BUS)
         await pubsub.get_message(timeout=2)
@@ -59,6 +70,8 @@ def explained(error: Exception, at: str = "redis_url") -> Misconfigured | None:
         return Misconfigured(f"{at}: there is no TLS at this address; use redis://, or the server's other port")
     if "unknown command" in str(error).lower():  # as of EVAL, which a Sentinel does not have
         return Misconfigured(f"{at}: this is not a Redis server that runs scripts: {error}. {SENTINEL}")
+    if isinstance(error, ClusterCrossSlotError | MovedError | ClusterDownError):
+        return Misconfigured(f"{at}: {CLUSTER}")
     if "DENIED" in str(error):
         return Misconfigured(f"{at}: {error}. Set a password on the server and in DEPUTIZE_REDIS_URL")
     if isinstance(error, NoPermissionError) or "ACL failure in script" in str(error):
@@ -79,8 +92,6 @@ async def reached(redis_url: str, seconds: float = COMMAND_SECONDS) -> None:
     try:
         parts = urlsplit(redis_url)
         where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        if "sentinel" in parts.scheme:
-            raise Misconfigured(f"redis_url ({where}): {SENTINEL}")
         client = connect(redis_url, timeout=seconds, retries=0)
     except ValueError as error:
         raise Misconfigured(f"redis_url: {error}; correct DEPUTIZE_REDIS_URL") from None

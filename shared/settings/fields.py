@@ -276,7 +276,7 @@ class SettingsFields(_Table):
     redis: RedisSettings = RedisSettings()
     """Its user and its certificates."""
     redis_url: str | None = Field(default=None, repr=False)
-    """``redis://``, ``rediss://`` (TLS) or ``unix://``. Unset: the embedded server of this machine's stack."""
+    """``redis://``, ``rediss://`` (TLS), ``unix://`` or ``redis+sentinel://``; unset: the embedded server."""
     host: str = "127.0.0.1"
     port: int = Field(default=8642, ge=0, le=65535)
     home: AbsolutePath = Path("~/.local/state/deputize")
@@ -425,6 +425,8 @@ class SettingsFields(_Table):
         parts: RedisSettings | None = info.data.get("redis")
         if url is None and parts and parts.is_set:
             raise ValueError("is not set, so the settings of the table redis are about no server")
+        if url is not None and parts and "sentinel" in url.partition(":")[0] and not parts.replicas:
+            raise ValueError("Sentinel may promote a replica that lags: set redis.replicas to at least 1")
         return parts.address(url) if url is not None and parts else url
 
     @field_validator("agents")

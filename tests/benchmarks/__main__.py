@@ -43,6 +43,7 @@ NUMBERS = (
     "money",
     "cancelling",
     "recovery",
+    "failover",
     "repositories",
     "admission",
     "economy",

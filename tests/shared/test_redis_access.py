@@ -61,10 +61,20 @@ def test_a_refusal_is_not_waited_for(redis_process: RedisProcess) -> None:
         reach(redis_process.url, 600)
 
 
-@pytest.mark.parametrize("scheme", ["sentinel", "redis+sentinel", "rediss+sentinel"])
-def test_an_address_of_sentinel_is_refused_with_the_reason(scheme: str) -> None:
-    with pytest.raises(Misconfigured, match=rf"redis_url \({re.escape(scheme)}://one/mymaster\): .* a lagging replica"):
+@pytest.mark.parametrize("scheme", ["sentinel", "rediss+sentinel"])
+def test_an_address_of_sentinel_in_another_form_is_refused_with_the_form(scheme: str) -> None:
+    with pytest.raises(Misconfigured, match=rf"{re.escape(scheme)}:// is not supported.*redis\+sentinel://HOST:PORT"):
         reach(f"{scheme}://:pw@one/mymaster")
+
+
+def test_a_cluster_is_refused_with_the_reason(tmp_path: Path) -> None:
+    server = RedisProcess(tmp_path, "--cluster-enabled", "yes")
+    try:
+        server.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        with pytest.raises(Misconfigured, match="Redis Cluster is not supported: one step writes several delegations"):
+            reach(server.url, 60)
+    finally:
+        server.kill()
 
 
 def test_a_real_sentinel_is_known_by_what_it_cannot_do(tmp_path: Path) -> None:
@@ -76,7 +86,7 @@ def test_a_real_sentinel_is_known_by_what_it_cannot_do(tmp_path: Path) -> None:
     try:
         until_sync((tmp_path / "s.sock").exists)
         with pytest.raises(
-            Misconfigured, match=r"not a Redis server that runs scripts: .*EVAL.* Sentinel is not supported"
+            Misconfigured, match=r"not a Redis server that runs scripts: .*EVAL.* redis\+sentinel://HOST:PORT"
         ):
             reach(f"unix://{tmp_path}/s.sock")
     finally:

@@ -8,10 +8,11 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 from ...shared.runs.keys import LEASES, record_key
 from ...shared.runs.store import RENEW, STALLED
+from ...shared.sentinel import SentinelAddress, is_of_sentinel
 from ..linux.program import Stdin
 from . import program
 
@@ -28,7 +29,11 @@ class Standby:
         self.tick = min(lease_seconds / 10, 0.5)
         times = {"lease": lease_seconds, "bound": self.bound, "tick": self.tick}
         scripts = {"renew": RENEW.source, "stalled": STALLED.source, "leases": LEASES}
-        self._settings = json.dumps({"url": redis_url, "pid": os.getpid(), **times, **scripts})
+        address: dict[str, Any] = {"url": redis_url}
+        if is_of_sentinel(redis_url):
+            found = SentinelAddress.of(redis_url)
+            address |= {"sentinels": found.hosts, "service": found.service, "options": found.options}
+        self._settings = json.dumps({**address, "pid": os.getpid(), **times, **scripts})
         self._held: dict[str, tuple[str, int]] = {}
         self._lines = 0
         self._process: subprocess.Popen[bytes] | None = None

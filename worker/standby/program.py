@@ -117,7 +117,14 @@ class LeaseRenewal:
             return None
         if self._redis is None:
             seconds = max(0.5, self._settings["lease"] / 3)
-            self._redis = Redis.from_url(self._settings["url"], socket_timeout=seconds, socket_connect_timeout=seconds)
+            times: dict[str, Any] = {"socket_timeout": seconds, "socket_connect_timeout": seconds}
+            if sentinels := self._settings.get("sentinels"):
+                from redis.sentinel import Sentinel
+
+                service = Sentinel([*map(tuple, sentinels)], **times)
+                self._redis = service.master_for(self._settings["service"], **self._settings["options"], **times)
+            else:
+                self._redis = Redis.from_url(self._settings["url"], **times)
         try:
             return self._redis.eval(self._settings[script], len(keys), *keys, json.dumps(arguments))
         except (RedisError, OSError):

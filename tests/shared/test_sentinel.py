@@ -1,0 +1,61 @@
+"""The address of a service that Sentinel watches, and who is asked for its primary."""
+
+from __future__ import annotations
+
+import pytest
+from redis.asyncio.sentinel import MasterNotFoundError
+
+from deputize.orchestrator.sockets import free_port
+from deputize.shared.connection import connect, database_of
+from deputize.shared.errors import Misconfigured
+from deputize.shared.queue import broker_of
+from deputize.shared.sentinel import SentinelAddress
+from deputize.shared.settings import Settings
+
+
+def test_an_address_names_hosts_service_database_and_who_asks() -> None:
+    found = SentinelAddress.of("redis+sentinel://me:p%40w@one:1,two,[::1]:3/the%20store/4")
+    assert list(found.hosts) == [("one", 1), ("two", 26379), ("::1", 3)]
+    assert (found.service, found.database, found.user, found.password) == ("the store", 4, "me", "p@w")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "one",
+        "one/",
+        "one/store/x",
+        "one/store?a=b",
+        "one,/store",
+        "one:x/store",
+        "one:0/store",
+        "one:70000/store",
+        "/a",
+    ],
+)
+def test_an_address_that_is_none_is_refused_with_the_form(address: str) -> None:
+    with pytest.raises(ValueError, match="give redis\\+sentinel://HOST:PORT,HOST:PORT/SERVICE"):
+        SentinelAddress.of(f"redis+sentinel://{address}")
+
+
+def test_the_broker_has_the_same_sentinels_service_and_database() -> None:
+    url, options = broker_of("redis+sentinel://:p%40w@one:1,two:2/store/4")
+    assert url == "sentinel://:p%40w@one:1/4;sentinel://:p%40w@two:2/4"
+    assert options["master_name"] == "store"
+
+
+def test_a_client_has_the_database_of_its_address() -> None:
+    assert database_of(connect("redis+sentinel://one/store/4")) == 4
+
+
+def test_sentinel_needs_replicas_that_acknowledge() -> None:
+    url = "redis+sentinel://one/store"
+    with pytest.raises(Misconfigured, match=r"set redis\.replicas to at least 1"):
+        Settings.load(environ={"DEPUTIZE_REDIS_URL": url})
+    assert Settings.load(environ={"DEPUTIZE_REDIS_URL": url, "DEPUTIZE_REDIS_REPLICAS": "1"}).redis_url == url
+
+
+async def test_sentinels_that_do_not_answer_are_named_with_the_service() -> None:
+    address = SentinelAddress.of(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{free_port()}/store")
+    with pytest.raises(MasterNotFoundError, match="no Sentinel knows a primary of 'store'"):
+        await address.discover_master("store")
