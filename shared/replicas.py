@@ -21,11 +21,12 @@ from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
 from .background import RepeatedCause
 from .connection import ANSWER_SECONDS, Lasts, Pipe, Script, ScriptCall, database_of
-from .errors import Unavailable
+from .errors import Misconfigured, Unavailable
 from .log import log
 from .metrics import STORE_LOSSES
 from .runs.disk import RECORD_PARTS
 from .runs.keys import ACKNOWLEDGED, LEASES, METRICS
+from .sentinel import is_of_sentinel
 from .settings import Settings
 from .text import count
 
@@ -145,6 +146,9 @@ class Replicas:
 
 
 def replicas_of(settings: Settings) -> Replicas | None:
+    """Raises Misconfigured for a Sentinel without replicas that acknowledge."""
+    if is_of_sentinel(settings.redis_url or "") and not settings.redis.replicas:
+        raise Misconfigured("Sentinel may promote a replica that lags: set DEPUTIZE_REDIS_REPLICAS to at least 1")
     return Replicas(settings.redis.replicas) if settings.redis.replicas else None
 
 

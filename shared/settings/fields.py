@@ -425,8 +425,6 @@ class SettingsFields(_Table):
         parts: RedisSettings | None = info.data.get("redis")
         if url is None and parts and parts.is_set:
             raise ValueError("is not set, so the settings of the table redis are about no server")
-        if url is not None and parts and "sentinel" in url.partition(":")[0] and not parts.replicas:
-            raise ValueError("Sentinel may promote a replica that lags: set redis.replicas to at least 1")
         return parts.address(url) if url is not None and parts else url
 
     @field_validator("agents")

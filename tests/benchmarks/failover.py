@@ -29,7 +29,7 @@ from deputize.worker.redis_record import script_call
 from deputize.worker.task import carry_out
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
 from deputize.worker.tools.builtin import BUILTIN
-from tests.benchmarks.number import Number
+from tests.benchmarks.number import Number, percentile
 from tests.processes.replication import Node, Replicated
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
@@ -145,7 +145,8 @@ async def measure(runs: int) -> list[Number]:
         finally:
             servers.close()
     return [
-        Number("added to a write that lasts, p99", "ms", [waits], at_most=1),
+        Number("added to a write that lasts, p50", "ms", [waits[0]]),
+        Number("… p99", "ms", [waits[1]], at_most=1),
         Number(f"effects that happened twice in {failovers} failovers", "", [twice], at_most=0),
         Number("… accepted delegations lost without a report", "", [silent], at_most=0),
         Number("… promotion → accepted again, the longest", "s", [max(back)], at_most=2),
@@ -174,8 +175,8 @@ async def _failovers(
     return twice, max(0, lost - int(reported or 0)), back
 
 
-async def _waits(servers: Replicated) -> float:
-    """Returns by how many milliseconds the 99th percentile of a write that lasts is above that of another one."""
+async def _waits(servers: Replicated) -> tuple[float, float]:
+    """Returns by how many milliseconds a write that lasts takes longer than another one: p50 and p99."""
     found: dict[bool, list[float]] = {False: [], True: []}
     async with AsyncExitStack() as stack:
         writing = await stack.enter_async_context(connect(servers.url, timeout=None))
@@ -189,8 +190,5 @@ async def _waits(servers: Replicated) -> float:
             with suppress(Exception):
                 await done
             found[lasts].append(1000 * (time.perf_counter() - begun))
-    return max(0.0, _p99(found[True]) - _p99(found[False]))
-
-
-def _p99(times: list[float]) -> float:
-    return sorted(times)[int(len(times) * 0.99)]
+    added = [percentile(found[True], percent) - percentile(found[False], percent) for percent in (50, 99)]
+    return max(0.0, added[0]), max(0.0, added[1])

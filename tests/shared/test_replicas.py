@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -116,7 +117,7 @@ async def test_a_write_that_is_there_already_waits_on_a_new_connection_too(repli
     """The script changes nothing then, and Redis does not wait for a connection that has written nothing."""
     async with opened(replicated.url, Replicas(1), seconds=0.5) as (store, pipe):
         claim = await claimed(store)
-        replicated.replicas[0].lag()
+        replicated.replicas[0].process.send_signal(signal.SIGSTOP)
         lasting = write(pipe, claim, 1)
         await until(lambda: replicated.primary.client.hget(record_key(claim.id), "write") is not None)
         replicated.primary.client.client_kill_filter(_type="normal", skipme=True)

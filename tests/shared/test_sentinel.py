@@ -9,6 +9,7 @@ from deputize.orchestrator.sockets import free_port
 from deputize.shared.connection import connect, database_of
 from deputize.shared.errors import Misconfigured
 from deputize.shared.queue import broker_of
+from deputize.shared.replicas import replicas_of
 from deputize.shared.sentinel import SentinelAddress
 from deputize.shared.settings import Settings
 
@@ -49,10 +50,10 @@ def test_a_client_has_the_database_of_its_address() -> None:
 
 
 def test_sentinel_needs_replicas_that_acknowledge() -> None:
-    url = "redis+sentinel://one/store"
-    with pytest.raises(Misconfigured, match=r"set redis\.replicas to at least 1"):
-        Settings.load(environ={"DEPUTIZE_REDIS_URL": url})
-    assert Settings.load(environ={"DEPUTIZE_REDIS_URL": url, "DEPUTIZE_REDIS_REPLICAS": "1"}).redis_url == url
+    address = {"DEPUTIZE_REDIS_URL": "redis+sentinel://one/store"}
+    with pytest.raises(Misconfigured, match="set DEPUTIZE_REDIS_REPLICAS to at least 1"):
+        replicas_of(Settings.load(environ=address))
+    assert replicas_of(Settings.load(environ={**address, "DEPUTIZE_REDIS_REPLICAS": "1"}))
 
 
 async def test_sentinels_that_do_not_answer_are_named_with_the_service() -> None:

@@ -14,7 +14,7 @@ import pytest
 from deputize.shared.events import ProgressMade
 from deputize.shared.replicas import ReplicatedPipe
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.keys import record_key
+from deputize.shared.runs.keys import ACKNOWLEDGED, record_key
 from deputize.shared.runs.record import DOUBT
 from deputize.worker.task import carry_out
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
@@ -52,6 +52,10 @@ async def accepted(bench: Bench, model: str, **fields: Any) -> str:
     return await bench.accept(DelegationRequest(task="do it", model=model, tools=["*"], **fields))
 
 
+def counted(replicated: Replicated) -> int:
+    return sum(map(int, replicated.primary.client.hvals(ACKNOWLEDGED)))
+
+
 async def three_steps(bench: Bench, id: str) -> list[Any] | None:
     steps = await bench.steps(id)
     return steps[:3] if len(steps) > 2 else None
@@ -63,7 +67,8 @@ async def test_an_effect_begins_when_a_replica_knows_of_it(replicated: Replicate
         (replica,) = replicated.replicas
         replica.lag()
         running = asyncio.create_task(carry_out(bench.services, id))
-        await until(lambda: replicated.primary.client.hlen(f"{record_key(id)}:ledger"))
+        before = counted(replicated)
+        await until(lambda: counted(replicated) > before + 3)  # each time replicas are waited for
         assert pay.times == 0
         replica.follow(replicated.primary)
         await running
