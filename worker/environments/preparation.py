@@ -115,7 +115,13 @@ class Preparation:
         """Returns the proxy to the hosts of the script; each refusal and each use of a credential is noted."""
         hosts = [*self.table.setup_hosts, *self.settings.sandbox.allowed_hosts]
         place = f"environments.{self.name}.setup_hosts"
-        return proxy_to(self.settings, place, hosts, note, note, network=self.network)
+
+        def note_use(sentence: str) -> None:
+            note(sentence)
+            if self.on_used:
+                self.on_used(sentence)
+
+        return proxy_to(self.settings, place, hosts, note, note_use, network=self.network)
 
     def _why(self, done: Completed, printed: str, noted: Sequence[str]) -> str:
         ended = f"ended with exit code {done.exit_code}"

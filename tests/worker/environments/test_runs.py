@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.events import ProgressMade
 from deputize.shared.request import DirectoryWorkspace
+from deputize.worker.web.dial import trust_store
 from tests.network.internet import response
 from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.worker.web.certificates import certificate_of
+from tests.worker.web.edge import TOKEN, plain, serving_tls
 from tests.worker.web.servers import saying, serving
 
 SETUP = """
@@ -224,3 +228,27 @@ async def test_a_set_up_reaches_its_hosts_alone_and_commands_reach_none(
             assert "other.test is not in environments.shop.setup_hosts" in log.read_text()
     assert seen.startswith("from the index")
     assert seen.count("from the index") == 1
+
+
+async def test_a_use_of_a_credential_by_the_set_up_is_an_event_of_the_run(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem := certificate_of("localhost", tmp_path)))
+    trust_store.cache_clear()
+    token, heads = tmp_path / "token", list[str]()
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    try:
+        async with serving_tls(plain, heads, pem) as port:
+            setup = f"mkdir made; curl -sS --noproxy '' https://localhost:{port}/a >made/got"
+            own: dict[str, Any] = {"environments": tables(project, setup, setup_hosts=["localhost"])}
+            own["credentials"] = {"index": {"host": f"localhost:{port}", "token_file": token}}
+            own["tools"] = {"private_hosts": [f"localhost:{port}"]}
+            async with open_bench(redis_url, tmp_path / "h", **own) as bench:
+                result = await bench.run(model=script(tmp_path, bash("cat made/got"), [say("ok")]), workspace=project)
+                assert await printed(bench, result) == ["reached"]
+                uses = [each.message for each in await bench.seen(result, ProgressMade)]
+    finally:
+        trust_store.cache_clear()
+    assert f"credentials.index: GET localhost:{port}/a 200" in uses
+    assert [TOKEN in head for head in heads] == [True]
