@@ -226,7 +226,7 @@ def other_settings(settings: Settings, info: StackInfo) -> list[str]:
     Of a stack that stays only those that are given here: its start may have been given more. The model counts
     where it or its endpoint is given here: a command without them uses the model of the stack.
     """
-    has_key = any(table.variable in settings.model_endpoint for table in settings.models.values())
+    has_key = any(name in settings.model_endpoint for table in settings.models.values() for name in table.variables)
     has_model = has_key or settings.has_model_endpoint or "model" in settings.model_fields_set
     here = setting_digests(settings)
     differing = [name for name, digest in info.settings.items() if here.get(name, digest) != digest]

@@ -22,6 +22,7 @@
     ├── Misconfigured            the operator: a setting is wrong (exit code 3)
     ├── ToolError                the model: it is the tool's result, so that the model can correct itself
     ├── ModelUnavailable         the operator: the model's endpoint does not answer or refuses access
+    │   ├── SpendLimitReached    the operator: the account's limit on spending is reached, until its day ends
     │   └── ContextFull          the loop: the conversation exceeds the model's window; it continues from a summary
     ├── LimitReached             the caller: a limit ended the run; the result names it
     │   └── CapReached           the run itself: it waits until the cap on money has room again

@@ -45,6 +45,7 @@ from .core.repetition import Repetition
 from .core.resources import RunOutputs
 from .core.run_context import RunContext, not_executed
 from .core.tool_calls import ToolCalls
+from .fleet.admission.keys import KeyedModel
 from .fleet.admission.line import Order
 from .fleet.admission.wait import EndpointWait
 from .fleet.gate import PrefixWait
@@ -135,6 +136,7 @@ class Attempt:
         """The changes of the files; None before the end, and where these could not be compared."""
         self.verification: Verification | None = None
         """What the checks came to; None without checks, and where none of them was reached."""
+        self._keys: KeyedModel | None = None  # the model, where it has several keys
         self._offer: RunOffer | None = None
         self._workspace: Workspace | None = None
         self._sandbox: Sandbox | None = None
@@ -194,7 +196,10 @@ class Attempt:
         if self.trace:
             self.trace.name_model(model.name, self.services.settings.table_of(asked).platform)
         self.context.emit.model = self.services.label_of(model, asked)
-        model = self.economy.of(model) if self.economy else model
+        if self.economy:
+            model = self.economy.of(model)
+        elif isinstance(model, KeyedModel):
+            self._keys = model
         self.context.meter.set_price(model, await self.spending.first_cap(self.services.store.redis))
         return model
 
@@ -331,9 +336,9 @@ class Attempt:
                 conversation.ask(*more)
         return conversation, model
 
-    def _count(self, endpoint: str | None, usage: Usage) -> None:
+    def _count(self, model: Model, usage: Usage) -> None:
         self.services.status.count(usage)
-        if endpoint:
+        if endpoint := model.endpoint_id:
             self.services.outages.pace(endpoint).used(usage)
 
     @property
@@ -365,14 +370,17 @@ class Attempt:
                 run.meter.check_wait,
                 run.claim.request.session_id or run.claim.path[0],
                 self._order,
+                has_other_key=lambda: bool(self._keys and self._keys.takes_requests),
+                idle=partial(run.waits.reported, "budget") if run.claim.request.on_cap == "wait" else None,
             ),
             shared=PrefixWait(services.prefixes, run.emit.emit, partial(run.waits.without_clock, "shared_prefix")),
-            count=partial(self._count, model.endpoint_id),
+            count=partial(self._count, model),
             spending=self.spending,
             repeated=self.inbox.repeated,
             retention=Retention(hour=self.economy is not None),
             max_output_tokens=self._table.max_output or services.settings.max_output_tokens,
             cached="cache_control" not in self._table.lacks,
+            choose=self._keys.choose if self._keys else lambda _: None,
         )
 
     def _tool_calls(

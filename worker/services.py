@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from ..shared.bus import Bus
@@ -34,6 +34,7 @@ from .core.emit import Emitter
 from .core.part import Part
 from .economy.senders import BatchSenders
 from .environments.environments import EnvironmentsOfWorker
+from .fleet.admission.keys import KeyedModel
 from .fleet.admission.outage import Outages
 from .fleet.gate import SharedPrefixes
 from .fleet.inbox import WRAP_UP_SECONDS
@@ -66,6 +67,7 @@ from .workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from ..shared.delegation import ToolAgentResult
+    from .models.anthropic import AnthropicModel
     from .tracing.exporter import Tracing
     from .tracing.run_trace import RunTrace
 
@@ -185,13 +187,17 @@ class Services:
             self.models[wanted] = asyncio.create_task(opening, name=f"open {wanted}")
         try:
             model = await asyncio.shield(self.models[wanted])
-            if isinstance(model, StatesLimits) and model.endpoint_id:
-                pace = self.outages.pace(model.endpoint_id)
-                pace.model, model.report_limits = undated(model.name), pace.heard
-            return model
         except Exception:
             self.models.pop(wanted, None)
             raise
+        if not isinstance(model, StatesLimits):
+            return model
+        for each in model.of_keys:
+            pace = self.outages.pace(each.endpoint_id or "")
+            pace.model, pace.key, each.report_limits = undated(each.name), each.key, pace.heard
+        if len(model.of_keys) == 1:
+            return model
+        return KeyedModel(cast("Sequence[AnthropicModel]", model.of_keys), self.outages.load)
 
     def label_of(self, model: Model, asked: str | None) -> str:
         """Returns the model's name as the metrics have it: callers may ask for any name, and metrics have few."""

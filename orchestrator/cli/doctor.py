@@ -217,10 +217,10 @@ def key_rows(mounted: Path = _MOUNTED, models: Mapping[str, ModelSettings] = {})
     from ...shared.settings.variables import environment
 
     environ = environment()
-    names = [*secret_variables(), *(table.variable for table in models.values() if table.variable)]
+    names = [*secret_variables(), *(variable for table in models.values() for variable in table.variables)]
     exposed = [name for name in names if environ.get(name, "").strip()]
     files = {name: path for name in names if (path := environ.get(f"{name}_FILE", "").strip())}
-    files |= {f"[models.{name}]": str(table.key) for name, table in models.items() if table.key and not table.variable}
+    files |= {f"[models.{name}] ({path})": path for name, table in models.items() for path in table.files}
     if opened := [name for name, path in files.items() if Path(path).exists() and _is_open(Path(path), mounted)]:
         paths = " ".join(files[name] for name in opened)
         yield Finding("!", "keys", f"other users may read the file of {', '.join(opened)}", f"chmod 600 {paths}")

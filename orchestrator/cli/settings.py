@@ -88,7 +88,7 @@ def _as_shown(settings: Settings, name: str) -> dict[str, Any]:
 def _lacking(settings: Settings, name: str) -> str | None:
     """Returns what a model needs and the settings do not have; None where they have all."""
     try:
-        settings.table_of(name).read_key(settings.model_endpoint)
+        settings.table_of(name).read_keys(settings.model_endpoint)
     except Misconfigured as error:
         return str(error)
     return None if settings.reaches(name) else "ANTHROPIC_API_KEY is not set"
@@ -99,6 +99,8 @@ def _key(settings: Settings, name: str) -> str:
     table = settings.table_of(name)
     if name.startswith("scripted"):
         return "–"
+    if table.keys:
+        return f"all {len(table.keys)} are there"
     if table.key or not table.is_own:
         return "there"
     return "none is named" if table.platform == "anthropic" else "left to the platform's SDK"

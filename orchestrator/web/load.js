@@ -25,10 +25,13 @@ function workerRow({ name, draining, model, running, concurrency, sandbox, usage
     h("td", {}, age(Date.parse(startedAt), Date.now())));
 }
 
-/** What an endpoint with a rate limit serves, and what waits for it, or for places in workers. */
-export function capacityText({ endpoint, model, rate, served, refused, waiting, owners, until }, now = Date.now()) {
+/** What an endpoint with a limit serves, and what waits for it, or for places in workers. */
+export function capacityText({ endpoint, model, key, spent, rate, served, refused, waiting, owners, until },
+  now = Date.now()) {
   const later = until && Date.parse(until) > now;
-  const of = endpoint === "workers" ? ["Places in workers"] : [visible(model),
+  const name = visible(model) + (key ? `, key ${number(key)}` : "");
+  if (spent && later) return `${name} · spend limit reached until ${new Date(until).toLocaleString()}`;
+  const of = endpoint === "workers" ? ["Places in workers"] : [name,
     rate !== null && `${number(rate)} requests/s`, `${number(served)} served`, `${number(refused)} refused`];
   const whose = Object.entries(owners).map(([owner, own]) => `${visible(owner)} ${number(own)}`).join(", ");
   return [...of, `${number(waiting)} waiting${whose && ` (${whose})`}`,

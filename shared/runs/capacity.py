@@ -1,4 +1,4 @@
-"""What waits for capacity: calls for models' endpoints that limit the rate of requests, runs for places in workers."""
+"""What waits for capacity: calls for models' endpoints that limit requests or spending, runs for places in workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from ..wire import Timestamp, Wire
-from .keys import PACES, WAITING_RUNS, pace_key, waiting_runs_key
+from .keys import PACES, WAITING_RUNS, outage_key, pace_key, waiting_runs_key
 
 SHOWN_SECONDS = 1.0
 """A time until the next request is stated where it is longer than this."""
@@ -20,7 +20,7 @@ _OWNER = "owner:"
 
 
 class EndpointCapacity(Wire):
-    """One endpoint with one key and model, since it has refused requests or nearly reached a limit that it states.
+    """One endpoint with one key and model, since it has refused requests or nearly reached a limit.
 
     Or the places in workers, while runs wait for one.
     """
@@ -29,6 +29,8 @@ class EndpointCapacity(Wire):
     """Identifies address and key without naming them; ``workers``: the places in workers."""
     model: str
     """The model's name without its date; empty for the places in workers."""
+    key: int | None = None
+    """The place of its key in the table of the model, from 1; null where the model has one key."""
     rate: float | None = None
     """Requests that are sent in a second; null where only limits hold that the endpoint states."""
     served: int = 0
@@ -43,20 +45,37 @@ class EndpointCapacity(Wire):
     """Nothing is sent before this time; null where something may be sent now."""
     error: str = ""
     """The last refusal."""
+    spent: bool = False
+    """Whether the account's limit on spending is reached: until then nothing is sent with this key."""
 
 
 async def capacities(redis: Any, owner: str | None = None) -> list[EndpointCapacity]:
-    """Returns the places in workers, if runs wait for one, and the endpoints whose rate is limited, by model.
+    """Returns the places in workers, if runs wait for one, and the endpoints that limit rate or spending, by model.
 
     ``owner``: shows no other owner's runs and calls.
     """
     endpoints = sorted(await redis.smembers(PACES))
-    stored = await redis.mget([pace_key(endpoint) for endpoint in endpoints]) if endpoints else []
-    seconds, micros = await redis.time()
-    now = seconds * 1000 + micros / 1000
-    states = ((endpoint, json.loads(state)) for endpoint, state in zip(endpoints, stored, strict=True) if state)
-    found = [_of(endpoint, state, now, owner) for endpoint, state in states if state.get("ends")]
-    return [*await _places(redis, owner), *sorted(found, key=lambda each: (each.model, each.endpoint))]
+    if not endpoints:
+        return await _places(redis, owner)
+    async with redis.pipeline(transaction=False) as pipe:
+        pipe.time()
+        pipe.mget([pace_key(endpoint) for endpoint in endpoints])
+        for endpoint in endpoints:
+            pipe.hmget(outage_key(endpoint), ["spent", "due", "error", "model", "key"])
+        (seconds, micros), stored, *spending = await pipe.execute()
+    now, found = seconds * 1000 + micros / 1000, list[EndpointCapacity]()
+    for endpoint, state, (spent, due, *words) in zip(endpoints, stored, spending, strict=True):
+        if spent and int(due) > now:
+            found.append(_spent(endpoint, int(due), *words))
+        elif state and (read := json.loads(state)).get("ends"):
+            found.append(_of(endpoint, read, now, owner))
+    found.sort(key=lambda each: (each.model, each.key or 0, each.endpoint))
+    return [*await _places(redis, owner), *found]
+
+
+def _spent(endpoint: str, due: int, error: str, model: str, key: str) -> EndpointCapacity:
+    until, place = datetime.fromtimestamp(due / 1000, UTC), int(key) if key else None
+    return EndpointCapacity(endpoint=endpoint[:12], model=model, key=place, until=until, error=error, spent=True)
 
 
 async def _places(redis: Any, owner: str | None) -> list[EndpointCapacity]:
@@ -86,6 +105,7 @@ def _of(endpoint: str, state: dict[str, Any], now: float, owner: str | None) -> 
     return EndpointCapacity(
         endpoint=endpoint[:12],
         model=state.get("model") or "",
+        key=state.get("key"),
         rate=round(state["rate"], 3) if "rate" in state else None,
         served=max(0, int(state["successes"])),
         refused=int(state.get("refusals", 0)),

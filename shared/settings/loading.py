@@ -17,7 +17,7 @@ from . import files, variables
 from .credentials import CredentialSettings, token_files
 from .environments import secret_paths
 from .fields import RedisSettings, SettingsFields, SpendSettings, ToolSettings, WebhookSettings
-from .models import ModelSettings
+from .models import ModelSettings, read_key_file
 from .sandbox import SandboxSettings, sandbox_table
 from .triggers import TriggerSettings, secret_files
 from .variables import (
@@ -125,11 +125,11 @@ class Settings(SettingsFields):
 
     def _keys_in_files(self) -> list[str]:
         """Without a readable file there is none: then nothing can use it either."""
-        keys: list[str | None] = []
-        for table in self.models.values():
+        keys = list[str]()
+        for path in (path for table in self.models.values() for path in table.files):
             with suppress(Misconfigured):
-                keys.append(None if table.variable else table.read_key({}))
-        return [key for key in keys if key]
+                keys.append(read_key_file(path))
+        return keys
 
     def _tokens_of_hosts(self) -> list[str]:
         found = list[str]()
@@ -215,7 +215,7 @@ class Settings(SettingsFields):
     def _with_keys(self, environ: Mapping[str, str]) -> Self:
         """Returns the settings with the variables that hold keys of ``models``, as far as they are set."""
         tables = self.models.values()
-        names = {table.variable for table in tables if table.variable}
+        names = {name for table in tables for name in table.variables}
         if any(table.platform in ("aws", "bedrock") for table in tables):
             names |= {*LIBRARY_VARIABLES}
         found = {name: SecretStr(text) for name in sorted(names) if (text := variables.read(name, environ))}

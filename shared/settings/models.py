@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from ..text import did_you_mean
 Platform = Literal["anthropic", "aws", "bedrock", "google-cloud", "foundry"]
 Lack = Literal["cache_control", "thinking", "effort", "images", "count_tokens"]
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+MAX_KEYS = 32
 _KEY_ADVICE = (
     "names the place of the key: a variable in upper case (MY_GATEWAY_KEY), or a file by its absolute path "
     "(/run/secrets/key); the key itself does not belong here"
@@ -51,6 +52,9 @@ class ModelSettings(BaseModel):
     """What precedes ``/v1/messages``. Unset: the platform's own, by the variables of its SDK."""
     key: str | None = None
     """The variable (or ``NAME_FILE``) or the file that holds the key. Unset: none, or what the platform's SDK finds."""
+    keys: list[str] = Field(default=[], max_length=MAX_KEYS)
+    """The same for several keys, whose rate limits and spend limits are used together. Each is that of an account or
+    workspace with limits of its own."""
     model: str | None = None
     """The model's name at its endpoint. Unset: the name of the table."""
     context_window: int | None = Field(default=None, ge=1000)
@@ -97,15 +101,21 @@ class ModelSettings(BaseModel):
     @field_validator("key")
     @classmethod
     def _reference(cls, key: str | None) -> str | None:
-        if key is None or _VARIABLE.fullmatch(key):
-            return key
-        if not key.startswith(("/", "~/")):
-            raise ValueError(_KEY_ADVICE)
-        return str(Path(key).expanduser())
+        return None if key is None else _place(key)
+
+    @field_validator("keys")
+    @classmethod
+    def _references(cls, keys: list[str]) -> list[str]:
+        places = [_place(key) for key in keys]
+        if len({*places}) < len(places):
+            raise ValueError("names one place twice: each key has its own")
+        return places
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.key and self.platform == "google-cloud":
+        if self.key and self.keys:
+            raise ValueError("key and keys are both set: name all places in `keys`")
+        if self.places and self.platform == "google-cloud":
             raise ValueError("google-cloud has no key: its credentials are Google's Application Default Credentials")
         if self.context_window and self.max_output and self.max_output >= self.context_window:
             raise ValueError("max_output must be less than context_window, which contains prompt and reply")
@@ -116,29 +126,54 @@ class ModelSettings(BaseModel):
     @property
     def is_own(self) -> bool:
         """Whether it has an endpoint of its own, which gets nothing of the variables ``ANTHROPIC_…``."""
-        return bool(self.base_url or self.key) or self.platform != "anthropic"
+        return bool(self.base_url or self.places) or self.platform != "anthropic"
 
     @property
-    def variable(self) -> str | None:
-        """The variable that holds the key, if one does."""
-        return self.key if self.key and _VARIABLE.fullmatch(self.key) else None
+    def places(self) -> Sequence[str]:
+        """Where its keys are: the names of variables, or files."""
+        return self.keys or ([self.key] if self.key else [])
 
-    def read_key(self, variables: Mapping[str, SecretStr]) -> str | None:
-        """Returns the key; None where the table names none. Raises Misconfigured where it is not there."""
-        if self.key is None:
-            return None
-        if self.variable:
-            if secret := variables.get(self.variable):
-                return secret.get_secret_value()
-            raise Misconfigured(f"key names the variable {self.key}, which is not set; set it, or {self.key}_FILE")
-        try:
-            key = Path(self.key).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise Misconfigured(f"key names the file {self.key}, which cannot be read: {reason}") from None
-        if not key:
-            raise Misconfigured(f"key names the file {self.key}, which is empty")
+    @property
+    def variables(self) -> Sequence[str]:
+        """The variables that hold its keys."""
+        return [*filter(_VARIABLE.fullmatch, self.places)]
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The files that hold its keys."""
+        return [place for place in self.places if not _VARIABLE.fullmatch(place)]
+
+    def read_keys(self, variables: Mapping[str, SecretStr]) -> Sequence[str]:
+        """Returns the keys, in the order of the table. Raises Misconfigured where one of them is not there."""
+        return [_read_key(place, variables) for place in self.places]
+
+
+def _place(key: str) -> str:
+    if _VARIABLE.fullmatch(key):
         return key
+    if not key.startswith(("/", "~/")):
+        raise ValueError(_KEY_ADVICE)
+    return str(Path(key).expanduser())
+
+
+def _read_key(place: str, variables: Mapping[str, SecretStr]) -> str:
+    if _VARIABLE.fullmatch(place):
+        if secret := variables.get(place):
+            return secret.get_secret_value()
+        raise Misconfigured(f"key names the variable {place}, which is not set; set it, or {place}_FILE")
+    return read_key_file(place)
+
+
+def read_key_file(path: str) -> str:
+    """Returns the key in a file. Raises Misconfigured."""
+    try:
+        key = Path(path).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Misconfigured(f"key names the file {path}, which cannot be read: {reason}") from None
+    if not key:
+        raise Misconfigured(f"key names the file {path}, which is empty")
+    return key
 
 
 def check_name(name: str) -> None:

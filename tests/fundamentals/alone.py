@@ -94,6 +94,9 @@ class NoWait:
     async def retry(self, turn: int, failed: Retrying, *, begun: bool) -> None:
         await failed.wait()
 
+    async def may_pass(self, error: Exception) -> None:
+        raise error
+
     def works(self) -> None: ...
 
 

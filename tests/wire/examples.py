@@ -193,6 +193,7 @@ TOOL = ToolCard(
 CAPACITY = EndpointCapacity(
     endpoint="3fa2b04c91de",
     model="claude-sonnet-5-5",
+    key=2,
     rate=4.1,
     served=1700,
     refused=24,

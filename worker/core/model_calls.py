@@ -85,6 +85,7 @@ class ModelCalls:
     max_output_tokens: int = 16_000
     cached: bool = True
     """Whether the endpoint has a prompt cache."""
+    choose: Callable[[Prompt], None] = lambda _: None  # called before a request: of several keys the model takes one
 
     async def reply(self, turn: int) -> Reply:
         """Returns the reply of a turn, with keys for its calls; its text is published as it arrives."""
@@ -161,8 +162,8 @@ class ModelCalls:
             while True:
                 try:
                     return await self._counted(prompt, turn, counted=counted, stream=stream)
-                except CapReached:  # only out here, where no other run waits for this call
-                    await self.spending.room()
+                except (CapReached, ModelUnavailable) as error:  # only out here, where no other run waits for this call
+                    await (self.spending.room() if isinstance(error, CapReached) else self.wait.may_pass(error))
 
     async def _counted(self, prompt: Prompt, turn: int, *, counted: bool, stream: bool) -> Reply:
         """Returns one reply with its price; ``prompt.max_output_tokens`` is lowered to what the budget allows.
@@ -173,6 +174,7 @@ class ModelCalls:
         meter.hour_writes = prompt.cached_for_an_hour
         bounded = meter.has_budget or self.spending.is_capped
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
+        self.choose(prompt)
         begin, endpoint = partial(self._begin, Usage(), counted), self.model.endpoint_id
         find = partial(shared_prefixes, endpoint or "", self.model.name, prompt)
         cache, hour = endpoint if self.cached else None, prompt.cached_for_an_hour

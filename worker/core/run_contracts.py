@@ -129,6 +129,8 @@ class EndpointWait(Protocol):
         """Waits before the next try. ``begun``: the failed one had got the beginning of a reply."""
         ...
 
+    async def may_pass(self, error: Exception) -> None: ...  # returns when the call may be tried again, or raises it
+
     def works(self) -> None:
         """Notes that the endpoint has begun to reply."""
         ...

@@ -22,6 +22,7 @@ from ..core.model_calls import ModelCalls
 from ..core.outcome import RunOutcome
 from ..core.part import Part, Work
 from ..core.run_context import RunContext
+from ..fleet.admission.keys import KeyedModel
 from ..fleet.inbox import Inbox
 from ..models.anthropic import AnthropicModel, in_batch
 from ..models.base import Model, Price, Prompt, Reply
@@ -72,7 +73,12 @@ class Economy(Part):
     """What is still to be reported of it."""
 
     def of(self, model: Model) -> Model:
-        """Returns the model of the run: this one, or that model itself where it cannot be asked in batches."""
+        """Returns the model of the run: this one, or that model itself where it cannot be asked in batches.
+
+        Of several keys a run tree has one, in each attempt: a batch can be read only with the key that created it.
+        """
+        if isinstance(model, KeyedModel):
+            model = model.belonging_to(self.run.claim.path[0])
         if not isinstance(model, AnthropicModel):
             self._go_direct(f"{model.name} has no endpoint")
             return model

@@ -36,6 +36,7 @@ class Gate:
     script: Script
     key: str
     lease_seconds: float
+    more_keys: Sequence[str] = ()
     _token: str = field(default_factory=lambda: secrets.token_hex(8))
     _renewing: asyncio.Task[None] | None = None
 
@@ -51,7 +52,9 @@ class Gate:
         return answer
 
     def send(self, operation: str, **arguments: Any) -> asyncio.Future[Any]:
-        done = self.pipe.script(self.script, [self.key], {"operation": operation, "token": self._token, **arguments})
+        done = self.pipe.script(
+            self.script, [self.key, *self.more_keys], {"operation": operation, "token": self._token, **arguments}
+        )
         self.pipe.flush()
         return done
 

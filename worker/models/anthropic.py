@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import cache, lru_cache
@@ -28,6 +28,7 @@ from .retry import (
     Failure,
     RetryPolicy,
     RetryState,
+    SpendLimitReached,
     classify_error,
     classify_response,
     error_in,
@@ -83,15 +84,27 @@ class AnthropicModel:
         self.endpoint_id = self._credentials.digest(name)
         self.report_limits: Callable[[RateLimits], None] = lambda _: None
         """Called with the rate limits that a response states."""
+        self.key: int | None = None
+        """Which of several keys it has, from 1; None where there is one."""
+        self.of_keys: Sequence[Self] = [self]
+        """The same model with each of its keys."""
 
     @classmethod
     def open(cls, name: str, settings: Settings) -> Self:
-        """Returns the model of that table, or of that name at the configured endpoint.
+        """Returns the model of that table, with its first key, or of that name at the configured endpoint.
 
         The first call blocks; run it in a thread. Raises Misconfigured for a table that cannot be used.
         """
+        count = len(settings.table_of(name).keys)
+        models = [cls._open(name, settings, place) for place in range(max(count, 1))]
+        for number, model in enumerate(models, 1):
+            model.key, model.of_keys = number if count > 1 else None, models
+        return models[0]
+
+    @classmethod
+    def _open(cls, name: str, settings: Settings, place: int) -> Self:
         trust_store()
-        table, credentials = settings.table_of(name), Credentials.of(settings, name)
+        table, credentials = settings.table_of(name), Credentials.of(settings, name, place)
         if credentials.uses_sdk:
             from .platforms import prepare
 
@@ -234,6 +247,8 @@ class AnthropicModel:
     def refusal(self, failure: Failure, body: bytes) -> ModelUnavailable:
         """Returns the error for a request that the endpoint refuses, however often it is sent."""
         reason = self._credentials.masked(str(failure))
+        if failure.is_spent:
+            return SpendLimitReached(f"model {self.name} cannot be used: {reason}")
         reason = f"{with_full_stop(reason)} {advice}" if (advice := self._lack_in(failure, body)) else reason
         # A long conversation is shortened once: its length may be what an unknown refusal is about.
         may_be_long = failure.is_of_request and not advice and len(body) > self.window() // 2 * BYTES_PER_TOKEN

@@ -68,8 +68,11 @@ class Credentials:
         self.id = self.digest("")
 
     @classmethod
-    def of(cls, settings: Settings, model: str) -> Self:
-        """Returns those of the model that a request names. Raises Misconfigured where its table's key is not there."""
+    def of(cls, settings: Settings, model: str, place: int = 0) -> Self:
+        """Returns those of the model that a request names. Raises Misconfigured where its table's key is not there.
+
+        ``place``: which of several keys.
+        """
         table, variables = settings.table_of(model), settings.model_endpoint
         names = Names.of_table(model) if model in settings.models else OF_VARIABLES
         if not table.is_own:
@@ -77,9 +80,12 @@ class Credentials:
             others = f" {model!r} is none of the tables of models: {known}." if known and not names.table else ""
             return cls(variables, names=names._replace(url=URL, key=OF_VARIABLES.key, others=others))
         try:
-            key = table.read_key(variables)
+            keys = table.read_keys(variables)
         except Misconfigured as error:
             raise Misconfigured(f"[models.{model}]: {error}") from None
+        key = keys[place] if keys else None
+        if len(keys) > 1:
+            names = names._replace(key=f"key {place + 1} of {names.table}")
         if key is None:
             found = (variables[name] for name in _OF_PLATFORM.get(table.platform, []) if name in variables)
             key = next((secret.get_secret_value() for secret in found), None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 _OF_KIND = {"requests": "requests", "input": "input-tokens", "output": "output-tokens", "tokens": "tokens"}
 _NAMES = {
@@ -29,7 +29,13 @@ RateLimits = Mapping[str, RateLimit]
 class StatesLimits(Protocol):
     """A model that reports what its endpoint states."""
 
+    name: str
+    endpoint_id: str
     report_limits: Callable[[RateLimits], None]
+    key: int | None
+    """Which of several keys it has, from 1; None where there is one."""
+    of_keys: Sequence[Self]
+    """The same model with each of its keys."""
 
 
 def limits_in(headers: Mapping[str, str]) -> RateLimits:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ...shared.errors import ModelUnavailable
 from .credentials import OF_VARIABLES, Names
 
 RETRYABLE_STATUS = {408, 409, 425, 429}
@@ -32,6 +33,9 @@ TEMPORARY_ERROR_TYPES = {"overloaded_error", "rate_limit_error", "api_error", "t
 OVERFLOW_STATUS = {400, 422}
 """HTTP statuses below 500 with which endpoints refuse a conversation that is too long; 413 means nothing else."""
 SPEND_LIMIT_CODE = "enforced_spend_limit_reached"
+SPENT_STATUS = {400, 402, 403, 429}
+_OF_SPENDING = re.compile(r"\b(spend(ing)?|credit)[ _-](limit|cap)\b", re.IGNORECASE)
+"""The words for a limit on money, where no time is stated after which requests are taken again."""
 TIMER_SECONDS = 0.001
 """What a timer may be early by: less retry time than that is none."""
 _SUBJECT = r"\b(prompt|input|conversation|history|messages?|text|context|sequence|token count|(?<!per )tokens)\b"
@@ -108,7 +112,8 @@ class Failure(Exception):
     """One try failed. ``retryable``: the failure is temporary. ``retry_after``: seconds the endpoint asks to wait.
 
     ``too_long``: the conversation exceeds the context window. ``reason``: the endpoint's own words. ``status``: that of
-    HTTP, or the one that an error within a stream stands for; 0 for failures of the connection.
+    HTTP, or the one that an error within a stream stands for; 0 for failures of the connection. ``is_spent``: the
+    account's limit on spending is reached.
     """
 
     def __init__(
@@ -120,8 +125,10 @@ class Failure(Exception):
         too_long: bool = False,
         reason: str = "",
         status: int = 0,
+        is_spent: bool = False,
     ) -> None:
         super().__init__(message)
+        self.is_spent = is_spent
         self.retryable, self.retry_after, self.too_long, self.reason = retryable, retry_after, too_long, reason
         self.status = status
 
@@ -141,6 +148,15 @@ class Failure(Exception):
         if self.status >= 500:
             return _OF_SIGNATURE.search(self.reason) is not None
         return self.is_of_request and _OF_THINKING.search(self.reason) is not None
+
+
+class SpendLimitReached(ModelUnavailable):
+    """The endpoint takes no requests with this key until its day ends: the account's limit on spending is reached.
+
+    ``seconds``: how long that is; None where it is not noted yet.
+    """
+
+    seconds: float | None = None
 
 
 class RetryState:
@@ -190,7 +206,9 @@ def classify_response(
     error = error_in(body) or {"message": body[:200].decode("utf-8", "replace").strip()}
     reason = error.get("message") or "no reason given"
     details: Any = error.get("details")
-    spent = isinstance(details, dict) and details.get("error_code") == SPEND_LIMIT_CODE
+    is_coded = isinstance(details, dict) and details.get("error_code") == SPEND_LIMIT_CODE
+    asked = parse_retry_after(headers)
+    spent = is_coded or (status in SPENT_STATUS and asked is None and _OF_SPENDING.search(reason) is not None)
     too_long = status == 413 or ((status in OVERFLOW_STATUS or status >= 500) and is_overflow(error))
     permanent = spent or too_long
     retryable = not permanent and (status in RETRYABLE_STATUS or status >= 500)
@@ -200,10 +218,11 @@ def classify_response(
     return Failure(
         f"HTTP {status} from {url}: {with_full_stop(reason)} {advice.format(model=model, names=names)}".rstrip(),
         retryable=retryable,
-        retry_after=parse_retry_after(headers),
+        retry_after=asked,
         too_long=too_long,
         reason=reason,
         status=status,
+        is_spent=spent,
     )
 
 

@@ -258,8 +258,18 @@ async def _rows(model: AnthropicModel, name: str, stated: set[str]) -> AsyncGene
         yield row
         if probe.first.failure:
             return
+    for further in model.of_keys[1:]:
+        yield await _other_key(further)
     unasked = set[str]() if model.thinks else {"thinking"}
     yield _flags(name, stated, probe.lacks | (stated & unasked))
+
+
+async def _other_key(model: AnthropicModel) -> Finding:
+    """Returns the row about one of several keys after the first."""
+    answer = await Probe(model, model.endpoint()).ask("Say yes.")
+    if answer.failure:
+        return Finding("✗", f"key {model.key}", str(answer.failure), "correct the named mistake")
+    return Finding("✓", f"key {model.key}", "the endpoint takes it")
 
 
 def _flags(name: str, stated: set[str], found: set[str]) -> Finding:

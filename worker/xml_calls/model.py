@@ -31,9 +31,12 @@ class XmlCalls:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self.name, self.endpoint_id = model.name, model.endpoint_id
-        self.price, self.window = model.price, model.window
+        self.name, self.price, self.window = model.name, model.price, model.window
         self._sent: dict[bytes, tuple[bytes, _Calls]] = {}
+
+    @property
+    def endpoint_id(self) -> str | None:
+        return self._model.endpoint_id
 
     def translate(self, prompt: Prompt) -> Prompt:
         """Returns the prompt with tools, calls and results as text; the number of messages stays the same.

@@ -1,23 +1,27 @@
 -- An outage of a model's endpoint is what several runs saw, with no success of any other run in between: one failure may
 -- be that request's own. One run of the fleet probes the endpoint, the others wait; after a success they follow.
--- KEYS: outage · Arguments: operation, token (of one model call), and by operation:
+-- Where the account's limit on spending is reached, nothing is sent until its day ends; one run probes it then.
+-- KEYS: outage, paces (the endpoints that are shown) · Arguments: operation, token (of one model call), and by operation:
 --   failed: the call failed; error, owner (of the run: all of one owner are one witness, '': the call is one),
 --     retry_ms (what the endpoint asked for, -1: nothing; the next probe is due after longest_ms at the latest, because it
 --     may concern its owner alone), first_ms, longest_ms, jitter (0.5 to 1), successes (those known to the call since it
 --     fails, -1: this is its first failure)
 --   ask: whether a request may be sent; lease_ms (how long a probe counts as alive), failed (whether the call did)
+--   spent: the limit on spending is reached; error, endpoint, model (its name), key (its place, where there are several)
+--   look: whether that is so
 --   renew: the probe still runs; lease_ms
 --   passed: the endpoint has begun to reply to the call
 --   left: the probe ended without an answer, with its run
 -- Returns an answer, milliseconds, the outage's error, and the number of successes: 'open' (nothing failed lately), 'go',
--- 'ahead' (the call is the probe), 'wait' (ask again after so long), or 'alone' (a failure of this call only).
-local LOOK_MS, KEPT_MS, GRACE_MS = 250, 600000, 500
+-- 'ahead' (the call is the probe), 'wait' (ask again after so long), 'spent' (the same, for the limit on spending), or
+-- 'alone' (a failure of this call only).
+local LOOK_MS, KEPT_MS, GRACE_MS, DAY_MS = 250, 600000, 500, 86400000
 local arguments = cjson.decode(ARGV[1])
 local outage, token = KEYS[1], arguments.token
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local state, failures, due, prober, alive, reason, suspect, successes = unpack(redis.call('HMGET', outage,
-  'state', 'failures', 'due', 'prober', 'alive', 'error', 'suspect', 'successes'))
+local state, failures, due, prober, alive, reason, suspect, successes, spends = unpack(redis.call('HMGET', outage,
+  'state', 'failures', 'due', 'prober', 'alive', 'error', 'suspect', 'successes', 'spent'))
 failures, due, alive = tonumber(failures), tonumber(due), tonumber(alive)
 successes = tonumber(successes) or 0
 local probes = state == 'closed' and prober == token
@@ -39,6 +43,7 @@ local function failed()
     redis.call('PEXPIRE', outage, KEPT_MS)
     return {'alone', 0, arguments.error, successes}
   else
+    redis.call('HDEL', outage, 'spent')
     failures = (failures or 0) + 1
     local delay = math.min(arguments.first_ms * 2 ^ math.min(failures - 1, 30), arguments.longest_ms) * arguments.jitter
     if asked >= 0 then delay = asked end
@@ -50,16 +55,33 @@ local function failed()
   return {'wait', math.max(due - now, 0), arguments.error, successes}
 end
 
+local function spent()
+  due = math.floor(now / DAY_MS + 1) * DAY_MS
+  redis.call('HSET', outage, 'state', 'closed', 'failures', 0, 'due', due, 'prober', '', 'error', arguments.error,
+    'successes', successes, 'spent', 1, 'model', arguments.model, 'key', arguments.key or '')
+  local kept = due - now + KEPT_MS
+  redis.call('PEXPIRE', outage, kept)
+  redis.call('SADD', KEYS[2], arguments.endpoint)
+  if redis.call('TTL', KEYS[2]) * 1000 < kept then redis.call('PEXPIRE', KEYS[2], kept) end
+  return {'spent', due - now, arguments.error, successes}
+end
+
+local function look()
+  if state == 'closed' and spends and now < due then return {'spent', due - now, reason, successes} end
+  return {'open', 0, '', successes}
+end
+
 local function passed()
   if redis.call('EXISTS', outage) == 0 then return end
   redis.call('HINCRBY', outage, 'successes', 1)
-  redis.call('HDEL', outage, 'suspect', 'state', 'failures', 'prober')
+  redis.call('HDEL', outage, 'suspect', 'state', 'failures', 'prober', 'spent')
 end
 
 local function ask()
   if state == 'closed' then
     -- The turn of a call that has not failed comes first: it may be others' requests that the endpoint refuses.
     local ready = due + (arguments.failed and GRACE_MS or 0)
+    if spends and now < due then return look() end
     if now < ready then return {'wait', ready - now, reason, successes} end
     if prober ~= '' and not probes and now < alive then
       return {'wait', math.min(LOOK_MS, alive - now), reason, successes}
@@ -72,6 +94,8 @@ end
 
 if arguments.operation == 'failed' then return failed() end
 if arguments.operation == 'ask' then return ask() end
+if arguments.operation == 'spent' then return spent() end
+if arguments.operation == 'look' then return look() end
 if arguments.operation == 'passed' then
   passed()
 elseif probes and arguments.operation == 'renew' then

@@ -3,8 +3,8 @@
 -- between is its refill. The rate is kept slightly above that, so that the next refusal corrects it. A grant goes to the
 -- owner whose turn it is: each grant moves the owner's turn on by one over its weight, and the earliest turn is next.
 -- Where the endpoint states its limits, each is a bucket of what it has left, from which a grant takes its part.
--- KEYS: pace, weights (by name of an owner), paces (the endpoints that have one) · Arguments: operation, endpoint, model
--- (its name), and by operation:
+-- KEYS: pace, weights (by name of an owner), paces (the endpoints that are shown) · Arguments: operation, endpoint, model
+-- (its name), key (its place, where there are several), and by operation:
 --   refused: the endpoint refused a request; token (of the model call), owner (of its run), successes (those known to the call since it
 --     fails, -1: this is its first failure), error, retry_ms (what the endpoint asked for, -1: nothing), longest_ms (the
 --     most of it that counts), served (requests of the process that were served in the last second), granted (whether
@@ -34,9 +34,9 @@ local function store(kept_ms)
 end
 
 local function keep()
-  state.ends, state.model = now + KEPT_MS, arguments.model
+  state.ends, state.model, state.key = now + KEPT_MS, arguments.model, arguments.key
   redis.call('SADD', paces, arguments.endpoint)
-  redis.call('PEXPIRE', paces, KEPT_MS)
+  if redis.call('TTL', paces) * 1000 < KEPT_MS then redis.call('PEXPIRE', paces, KEPT_MS) end
 end
 
 local function prepare()

@@ -27,6 +27,7 @@ PLACES = EndpointCapacity(endpoint="workers", model="", waiting=1005, owners={"a
 LIMITED = EndpointCapacity(
     endpoint="3fa2", model="<b>m", rate=4.1, served=1700, refused=24, waiting=41, until=now() + timedelta(hours=1)
 )
+SPENT = EndpointCapacity(endpoint="91de", model="m", key=2, spent=True, until=now() + timedelta(hours=1))
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -67,7 +68,7 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         service.finish(child, summary="Reviewed <b>all</b>.")
         await expect(filters.get_by_role("link", name="succeeded 2")).to_be_visible()
         service.fleet.append(worker_card(name="old@two", draining=True))
-        service.endpoints += [PLACES, LIMITED]
+        service.endpoints += [PLACES, LIMITED, SPENT]
         night = Schedule(name="nightly", cron="0 3 * * *", zone="UTC", last=now(), last_delegation_id=child)
         service.planned = {"nightly": night, "hourly": night.model_copy(update={"name": "hourly", "paused": "by hand"})}
         new = await service.create(DelegationRequest(task="a new one"))
@@ -76,7 +77,8 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(page.locator("#load")).to_contain_text("1 draining")
         shown = re.compile(r"^<b>m · 4,1 requests/s · 1.700 served · 24 refused · 41 waiting · no capacity until \d+:")
         places = "Places in workers · 1.005 waiting (ann 1.000, <b>o 5)"
-        await expect(page.locator("#capacity li")).to_have_text([places, shown])
+        spent = re.compile(r"^m, key 2 · spend limit reached until \d+[./]\d+[./]\d+")
+        await expect(page.locator("#capacity li")).to_have_text([places, shown, spent])
         await expect(page.locator("#schedules summary")).to_have_text("2 schedules")
         await expect(page.locator("#schedules")).to_contain_text("paused: by hand")
         await expect(page.locator("#schedules a").first).to_have_attribute("href", re.compile(child))

@@ -43,7 +43,7 @@ def test_a_table_has_all_that_an_endpoint_is(tmp_path: Path) -> None:
     assert (house.model, house.context_window, house.max_output) == ("qwen3-coder", 64_000, 8_000)
     assert house.price is not None
     assert (house.price.output, len(house.lacks)) == (0.8, 4)
-    assert house.read_key(settings.model_endpoint) == KEY
+    assert house.read_keys(settings.model_endpoint) == [KEY]
     assert settings.table_of("claude-opus-5-5").max_output == 32_000
     assert settings.table_of("another").max_output is None
 
@@ -76,7 +76,7 @@ def test_a_key_is_in_a_variable_in_the_file_of_a_variable_or_in_a_file(tmp_path:
         path: {},
     }.items():
         settings = loaded(tmp_path, f'[models.house]\nbase_url = "http://h"\nkey = "{key}"\n', **environ)
-        assert settings.table_of("house").read_key(settings.model_endpoint) == KEY
+        assert settings.table_of("house").read_keys(settings.model_endpoint) == [KEY]
         assert KEY in settings.secrets
         assert KEY not in repr(settings) + str(settings.child_environment())
 
@@ -109,7 +109,7 @@ def test_a_key_that_is_not_there_is_named_where_it_is_needed(tmp_path: Path, key
     settings = loaded(tmp_path, f'[models.house]\nkey = "{key.format(tmp_path)}"\n')
     assert settings.secrets == []
     with pytest.raises(Misconfigured) as error:
-        settings.table_of("house").read_key(settings.model_endpoint)
+        settings.table_of("house").read_keys(settings.model_endpoint)
     assert str(error.value) == reason.format(tmp_path)
 
 

@@ -116,19 +116,6 @@ class Script:
         return found[:count]
 
 
-class CountingPipe(Pipe):
-    """A pipe that counts its scripts."""
-
-    scripts = 0
-
-    def __init__(self, client: Any) -> None:
-        super().__init__(client, WRITING)
-
-    def script(self, *arguments: Any, **named: Any) -> asyncio.Future[Any]:
-        self.scripts += 1
-        return super().script(*arguments, **named)
-
-
 @pytest.fixture
 async def script() -> AsyncIterator[Script]:
     async with FakeAsyncRedis(server=FakeServer(), decode_responses=True) as client:
@@ -355,22 +342,6 @@ async def test_waiting_calls_of_all_processes_go_on_the_urgent_ones_first(paces:
     await asyncio.wait_for(asyncio.gather(*ways), 60)
     assert sorted(sent) == [1, 1, 5, 5, 9, 9]
     assert sent.index(9) < sent.index(1)
-
-
-async def test_a_process_asks_for_all_of_its_calls_at_once_and_those_that_join_cost_no_script() -> None:
-    async with FakeAsyncRedis(server=FakeServer(), decode_responses=True) as client, CountingPipe(client) as pipe:
-        pace = Outages(pipe).pace("endpoint")
-        await _refused(pace, 5)
-        pipe.scripts, begun = 0, time.monotonic()
-        waiting = [asyncio.create_task(pace.wait(PacedCall(Order())))]
-        await until(lambda: pipe.scripts)
-        for _ in range(100):
-            waiting.append(asyncio.create_task(pace.wait(PacedCall(Order()))))
-            await asyncio.sleep(0)
-        assert pipe.scripts <= 1 + (time.monotonic() - begun) / 0.05
-        for each in waiting:
-            each.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_a_call_that_is_cancelled_leaves_its_place_and_nothing_behind(paces: list[EndpointPace]) -> None:

@@ -11,6 +11,7 @@ from deputize.shared.promises import Finding
 from deputize.shared.settings import Settings
 from deputize.worker.promises.endpoint_probe import try_model
 from tests.fake_model import FakeModel, PromptCache, Turn, call, refuse, text
+from tests.fake_model.server import Asked
 
 WHOLE = {
     "Call get_weather for it": [call("get_weather", city="Paris")],
@@ -51,6 +52,21 @@ async def test_an_endpoint_that_has_it_all_needs_no_flags(house: FakeModel) -> N
     assert rows["bad field"].detail == "refused: not_a_field: Extra inputs are not permitted"
     assert rows["table"].detail == "no flags are needed"
     assert len(house.journal) == 10
+
+
+async def test_each_of_several_keys_is_tried() -> None:
+    def wrong(asked: Asked) -> str | None:
+        return "invalid key" if asked.key == "sk-wrong" else None
+
+    async with FakeModel(refuses=wrong) as house:
+        for words, blocks in WHOLE.items():
+            house.script(words, [Turn(blocks)])
+        keys = {"ONE_KEY": "sk-one", "WRONG_KEY": "sk-wrong", "TWO_KEY": "sk-two"}
+        table = {"platform": house.url, "model": "m", "keys": [*keys]}
+        settings = Settings.load(environ=keys, models={"house": table}, model_retry_seconds=0)
+        rows = {row.name: row for row in await try_model(settings, "house")}
+    assert states(rows, ["tool call", "key 2", "key 3"]) == {"tool call": "✓", "key 2": "✗", "key 3": "✓"}
+    assert "invalid key" in rows["key 2"].detail
 
 
 async def test_what_an_endpoint_lacks_is_what_its_table_is_to_state(house: FakeModel) -> None:

@@ -51,6 +51,7 @@ class Line:
     No operation takes longer where more calls wait: at a slow endpoint that is most of the calls of a process.
     """
 
+    count: int = 0
     _owners: OrderedDict[str, _OwnCalls] = field(default_factory=OrderedDict[str, _OwnCalls])
 
     def __bool__(self) -> bool:
@@ -60,6 +61,7 @@ class Line:
         """Returns the future of its turn."""
         own = self._owners.setdefault(call.order.owner, _OwnCalls())
         own.count += 1
+        self.count += 1
         own.by_priority.setdefault(call.order.priority, OrderedDict())[call] = None
         call.turn = asyncio.get_running_loop().create_future()
         return call.turn
@@ -72,6 +74,7 @@ class Line:
             return
         del own.by_priority[priority][call]
         own.count -= 1
+        self.count -= 1
         if not own.by_priority[priority]:
             del own.by_priority[priority]
         if not own.count:

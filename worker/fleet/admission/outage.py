@@ -7,16 +7,21 @@ succeed waits alone. In an outage one call of the fleet probes the endpoint, the
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import secrets
+import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Self
 
 from ....shared.connection import Pipe
-from ....shared.runs.keys import outage_key
+from ....shared.runs.keys import PACES, outage_key
 from ....shared.runs.store import OUTAGE
+from ...models.retry import SpendLimitReached
 from ..gate import Gate
 from .line import Order, PacedCall
 from .pace import EndpointPace
@@ -34,7 +39,10 @@ PROBE_LEASE_SECONDS = 10.0
 MAX_ERROR_CHARS = 500
 NOT_FAILED = -1
 
-Answer = tuple[Literal["open", "go", "ahead", "wait", "alone"], float, str]
+SPENT_LOOK_SECONDS = 10.0
+"""How often a process looks whether the limit on spending of an endpoint is reached."""
+
+Answer = tuple[Literal["open", "go", "ahead", "wait", "alone", "spent"], float, str]
 """The script's answer, seconds, and the error of the outage."""
 
 
@@ -49,6 +57,10 @@ class Outages:
     locks: defaultdict[tuple[str, bool], FairLock] = field(default_factory=lambda: defaultdict(FairLock))
     """Held by the waiting run that asks for all of this process that have failed, or have not."""
     paces: dict[str, EndpointPace] = field(default_factory=dict[str, EndpointPace])
+    spent: dict[str, float] = field(default_factory=dict[str, float])
+    """Until when the limits on spending of endpoints are reached, by this process's clock."""
+    _looks: dict[str, float] = field(default_factory=dict[str, float])
+    """When the next look at an endpoint is due."""
     _process: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def admission(self, endpoint: str, owner: str = "", order: Order | None = None) -> Admission:
@@ -58,6 +70,20 @@ class Outages:
         if endpoint not in self.paces:
             self.paces[endpoint] = EndpointPace(self.pipe, endpoint, self._process)
         return self.paces[endpoint]
+
+    def load(self, endpoint: str) -> float:
+        """Returns how many calls of this process wait for an endpoint; infinite while its account may spend no more."""
+        return math.inf if self.is_spent(endpoint) else self.pace(endpoint).load
+
+    def is_spent(self, endpoint: str) -> bool:
+        return self.spent.get(endpoint, 0) > time.monotonic()
+
+    def look_is_due(self, endpoint: str) -> bool:
+        """Returns whether to look at the endpoint's limit on spending: another process may have reached it."""
+        if (now := time.monotonic()) < self._looks.get(endpoint, 0):
+            return False
+        self._looks[endpoint] = now + SPENT_LOOK_SECONDS
+        return True
 
 
 class FairLock:
@@ -95,7 +121,7 @@ class Admission(Gate):
     """One model call's admission to its endpoint. ``async with`` ends a probe that got no answer."""
 
     def __init__(self, outages: Outages, endpoint: str, owner: str, order: Order) -> None:
-        super().__init__(outages.pipe, OUTAGE, outage_key(endpoint), PROBE_LEASE_SECONDS)
+        super().__init__(outages.pipe, OUTAGE, outage_key(endpoint), PROBE_LEASE_SECONDS, (PACES,))
         self._pace = outages.pace(endpoint)
         self._call = PacedCall(order)
         self._outages = outages
@@ -118,15 +144,45 @@ class Admission(Gate):
         """Returns whether a request may be sent at once, as far as this process knows of no outage and no limit."""
         return self._endpoint not in self._outages.known and self._pace.goes(self._call)
 
+    async def look(self) -> None:
+        """Looks now and then whether the limit on spending is reached. Raises ``SpendLimitReached``."""
+        if self._outages.look_is_due(self._endpoint):
+            self._check(await self.send("look"))
+
+    async def spent(self, reached: SpendLimitReached) -> None:
+        """Notes for the fleet that the limit on spending is reached, and in the error until when."""
+        self.end()
+        self._outages.known.add(self._endpoint)
+        answer = await self.send("spent", error=str(reached)[:MAX_ERROR_CHARS], **self._pace.named)
+        reached.seconds = seconds = answer[1] / 1000
+        self._outages.spent[self._endpoint] = time.monotonic() + seconds
+
+    def _check(self, answer: Sequence[Any]) -> None:
+        """Raises ``SpendLimitReached`` where nothing may be spent."""
+        if answer[0] != "spent":
+            self._outages.spent.pop(self._endpoint, None)
+            return
+        seconds = answer[1] / 1000
+        self._outages.known.add(self._endpoint)
+        self._outages.spent[self._endpoint] = time.monotonic() + seconds
+        until = datetime.now(UTC) + timedelta(seconds=seconds)
+        reached = SpendLimitReached(f"{answer[2]} Nothing is sent until {until:%Y-%m-%d %H:%M} UTC.")
+        reached.seconds = seconds
+        raise reached
+
     @property
     def _has_failed(self) -> bool:
         return self._successes != NOT_FAILED
 
     async def ask(self) -> Answer:
-        """Returns whether a request may be sent now, or when to ask again. A probe is renewed until it ends."""
+        """Returns whether a request may be sent now, or when to ask again. A probe is renewed until it ends.
+
+        Raises ``SpendLimitReached``.
+        """
         if self._endpoint not in self._outages.known:
             return "open", 0, ""
-        answer, milliseconds, error, _ = await self.enter(failed=self._has_failed)
+        answer, milliseconds, error, _ = given = await self.enter(failed=self._has_failed)
+        self._check(given)
         if answer == "open":
             self._outages.known.discard(self._endpoint)
         return answer, milliseconds / 1000, error or ""
@@ -176,6 +232,7 @@ class Admission(Gate):
     def passed(self) -> None:
         """Reports that the endpoint replies: that ends an outage, and shows those who fail that they do so alone."""
         self._successes = NOT_FAILED
+        self._outages.spent.pop(self._endpoint, None)
         self._pace.passed(self._call)
         if self._endpoint in self._outages.known:
             self.end()

@@ -32,6 +32,8 @@ NEAR = 0.25
 """Redis grants the requests while less than this share of a limit is left that the endpoint states."""
 FAR = 0.5
 """It no longer does so once more than this share of all limits is left."""
+BUSY_SECONDS = 2.0
+"""How long a key counts as busy after one of its calls had to wait for a turn."""
 REPORT_SECONDS = 1.0
 """The time between two reports to Redis of what is left."""
 
@@ -46,6 +48,8 @@ class EndpointPace:
     """Identifies the process among those that ask."""
     model: str = ""
     """The model's name without its date, for people."""
+    key: int | None = None
+    """The place of its key, where there are several."""
     is_known: bool = False
     """Whether Redis grants the requests."""
     error: str = ""
@@ -58,6 +62,8 @@ class EndpointPace:
     _served: deque[float] = field(default_factory=lambda: deque[float](maxlen=LARGEST_SIZE))
     _line: Line = field(default_factory=Line)
     _asking: asyncio.Task[None] | None = None
+    _busy: float = 0.0
+    """Until when it counts as busy, because a call had to wait."""
     _reported: float = 0.0
     _near: bool = False
     _tokens: dict[str, float] = field(default_factory=lambda: {"input": 0.0, "output": 0.0})
@@ -65,6 +71,17 @@ class EndpointPace:
 
     def __post_init__(self) -> None:
         self.window = Window(self._release)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What it is shown as."""
+        named = {"endpoint": self.endpoint, "model": self.model}
+        return named if self.key is None else {**named, "key": self.key}
+
+    @property
+    def load(self) -> int:
+        """How many calls of this process wait for their turn; at least 1 where one had to lately."""
+        return max(self._line.count, int(time.monotonic() < self._busy)) if self.is_known else 0
 
     def goes(self, call: PacedCall) -> bool:
         """Returns whether the call's request may be sent at once: no limit is known, and the window has room."""
@@ -189,6 +206,7 @@ class EndpointPace:
             for owner, delay in zip(grants[::2], grants[1::2], strict=True):
                 self._grant(owner, delay / 1000)
             if self._line:
+                self._busy = time.monotonic() + BUSY_SECONDS
                 await asyncio.sleep(milliseconds / 1000)
         self._asking = None
         self._release()
@@ -210,8 +228,8 @@ class EndpointPace:
         self._send("ask", process=self.process, lease_ms=0, waiting={}, cost=self._tokens)
 
     def _send(self, operation: str, **arguments: Any) -> asyncio.Future[Any]:
-        keys, named = [pace_key(self.endpoint), OWNER_WEIGHTS, PACES], {"endpoint": self.endpoint, "model": self.model}
-        done = self.pipe.script(PACE, keys, {"operation": operation, **named, **arguments})
+        keys = [pace_key(self.endpoint), OWNER_WEIGHTS, PACES]
+        done = self.pipe.script(PACE, keys, {"operation": operation, **self.named, **arguments})
         self.pipe.flush()
         return done
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from ....shared.delegation import Status
 from ....shared.events import Event, ModelRetried, ResumedWaiting, Waiting
 from ...models.base import Retrying
-from ...models.retry import with_full_stop
+from ...models.retry import SpendLimitReached, with_full_stop
 from .line import Order
 from .outage import LOOK_SECONDS, Admission, Outages
 
@@ -30,6 +30,10 @@ class EndpointWait:
     owner: str = ""
     """Whose runs are one witness of an outage: those of one session, else those of one run tree."""
     order: Order | None = None
+    has_other_key: Callable[[], bool] = lambda: False
+    """Whether another key of the model is not at its limit on spending."""
+    idle: Callable[[str], AbstractContextManager[None]] | None = None
+    """Frees the run's slot and stops its clock while it waits for the end of a limit on spending; None: it ends."""
     error: str = ""
     """The last failure, until a reply begins: why the run waits, or waited when it was stopped."""
     _admission: Admission | None = None
@@ -43,7 +47,7 @@ class EndpointWait:
         """Admits one model call to its endpoint when the block is entered.
 
         ``keep`` stores how much of the run's time is used, so that waiting does not begin anew with the next attempt.
-        Raises ``ModelUnavailable`` where that time ends before the next request.
+        Raises ``ModelUnavailable`` where that time ends before the next request, and ``SpendLimitReached``.
         """
         self._failures, self._keep = 0, keep
         try:
@@ -52,7 +56,11 @@ class EndpointWait:
                 return
             async with self.outages.admission(endpoint, self.owner, self.order) as self._admission:
                 await self._admitted(self.outages.seconds)
-                yield
+                try:
+                    yield
+                except SpendLimitReached as reached:
+                    await self._admission.spent(reached)
+                    raise
         finally:
             self._admission = None
             self._resume()
@@ -78,6 +86,19 @@ class EndpointWait:
         if admission:
             await self._admitted(failed.most)
 
+    async def may_pass(self, error: Exception) -> None:
+        """Returns when a call at a spend limit may be tried again: with another key, or after a wait that is asked for.
+
+        Raises the error where neither is so.
+        """
+        is_spent = isinstance(error, SpendLimitReached)
+        if is_spent and self.has_other_key():
+            return
+        if not is_spent or self.idle is None or error.seconds is None:
+            raise error
+        with self.idle(str(error)):
+            await asyncio.sleep(error.seconds + LOOK_SECONDS)
+
     def works(self) -> None:
         """Notes that the endpoint has begun to reply."""
         self._failures, self.error = 0, ""
@@ -87,6 +108,7 @@ class EndpointWait:
 
     async def _admitted(self, most: float | None) -> None:
         assert self._admission
+        await self._admission.look()
         if self._admission.goes():
             return
         answer, seconds, error = await self._admission.ask()
