@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 from deputize.orchestrator.owner_caps import publish
-from deputize.shared.connection import Pipe
+from deputize.shared.connection import Pipe, ScriptCall, retried
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import Fenced
 from deputize.shared.ids import new_id
@@ -39,6 +40,8 @@ TREES = 8
 """Trees that share the caps of one world."""
 ROUNDING = 2e-9
 """US dollars that one amount may differ by where it is rounded to billionths."""
+RESTARTS = 0.02
+"""How often Redis is killed at a step of a run."""
 WORST = 0.3
 """How often an endpoint bills a call with the most that it may cost."""
 
@@ -60,10 +63,21 @@ class World:
     random: Random
     spend: SpendSettings
     owners: Mapping[str, SpendWindows]
+    restart: Callable[[], None] | None = None
+    """Kills Redis and starts it again; None where it stays alive."""
+    restarts: int = 0
+    is_restarting: bool = False
     day: int = 0
     billed: list[tuple[int, Run, float]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     tree_costs: Counter[str] = field(default_factory=Counter)
+
+    async def may_restart(self) -> None:
+        """A moment at which Redis may be killed, whatever is on its way to it."""
+        if self.restart and self.random.random() < RESTARTS and not self.is_restarting:
+            self.restarts, self.is_restarting = self.restarts + 1, True
+            await asyncio.to_thread(self.restart)
+            self.is_restarting = False
 
     def bill(self, run: Run, usd: float) -> None:
         self.billed.append((self.day, run, usd))
@@ -126,8 +140,9 @@ class Run:
                 await attempt.work()
                 return
             except Killed:
-                await self.world.store.redis.zadd(LEASES, {self.id: 1})
-                await self.world.store.reap(30)
+                store = self.world.store
+                await retried(partial(store.redis.zadd, LEASES, {self.id: 1}))
+                await retried(partial(store.reap, 30))
             except asyncio.CancelledError:
                 await attempt.hand_over()
         raise AssertionError(f"{self.id} does not end")
@@ -154,6 +169,10 @@ class Line:
             self.world.pipe.script(script, keys, arguments)
         return self.world.pipe.script(script, keys, arguments)
 
+    def deferred(self, script: Any, call: Callable[[], ScriptCall], *, lasts: Callable[[], bool]) -> Any:
+        keys, arguments, _ = call()
+        return self.script(script, keys, {**arguments})
+
     def flush(self) -> None:
         self.world.pipe.flush()
 
@@ -167,7 +186,7 @@ class Attempt:
         self.risk = 0.0 if is_last else self.random.choice((0, 0.03, 0.1))
 
     async def claim(self) -> None:
-        claim = await self.world.store.claim(self.run.id, new_id(), "worker", 10)
+        claim = await retried(partial(self.world.store.claim, self.run.id, new_id(), "worker", 10))
         assert claim is not None
         self.claimed: Claim = claim
         self.meter = Meter.restored(self.run.limits, self.run.checkpoint)
@@ -179,6 +198,7 @@ class Attempt:
     async def step(self) -> None:
         """A moment at which the worker may be killed, and midnight may pass."""
         await asyncio.sleep(0)
+        await self.world.may_restart()
         if self.random.random() < 0.01:
             self.world.day += 1
         if self.random.random() < self.risk:
@@ -206,8 +226,9 @@ class Attempt:
         await self.step()
         self.run.usage = self.meter.usage
         fields = {"status": "succeeded", "fence": ""}
-        await self.world.store.redis.hset(record_key(self.run.id), mapping=fields)
-        await self.world.store.redis.zrem(LEASES, self.run.id)
+        redis = self.world.store.redis
+        await retried(partial(redis.hset, record_key(self.run.id), mapping=fields))
+        await retried(partial(redis.zrem, LEASES, self.run.id))
 
     async def hand_over(self) -> None:
         arguments = {"id": self.run.id, "fence": self.claimed.fence, "claim_ms": 0}
@@ -258,7 +279,7 @@ class Attempt:
             child = Run(self.world, id, limits, self.run.owner, labels, (*self.run.path, id))
             await self.step()
             request = DelegationRequest(task="t", labels=labels, parent_id=self.run.id)
-            await self.world.store.accept([(id, request, limits)], 30, self.claimed.fence)
+            await retried(partial(self.world.store.accept, [(id, request, limits)], 30, self.claimed.fence))
             self.run.children.append(child)
             self.world.runs.append(child)
             made.append(child)
@@ -278,13 +299,13 @@ def _windows(random: Random) -> SpendWindows:
     return SpendWindows(daily_usd=usd(), weekly_usd=usd(), four_weeks_usd=usd(), total_usd=usd())
 
 
-async def live(store: RunStore, pipe: Pipe, seed: int) -> World:
-    """Lets the trees of one world spend until all of them have ended."""
+async def live(store: RunStore, pipe: Pipe, seed: int, restart: Callable[[], None] | None = None) -> World:
+    """Lets the trees of one world spend until all of them have ended. ``restart`` kills Redis and starts it again."""
     random = Random(seed)
     per_label: Any = {"team:docs": random.uniform(0, 0.1), "kind": _windows(random)}
     spend = SpendSettings(**dict(_windows(random)), per_label=per_label if random.random() < 0.7 else {})
     owners = {name: _windows(random) for name in ("ann", "bob")}
-    world = World(store, pipe, random, spend, owners)
+    world = World(store, pipe, random, spend, owners, restart)
     await publish(store.redis, {name: caps_of_owner(windows, name) for name, windows in owners.items()})
     roots: list[Run] = []
     for _ in range(TREES):
