@@ -48,6 +48,8 @@ NUMBERS = (
     "admission",
     "economy",
 )
+BY_NAME = ("packages",)
+"""Those that need the network, so that only their names call them."""
 """Modules with ``async def measure(runs) -> list[Number]``, quickest first."""
 
 
@@ -93,7 +95,9 @@ def machine() -> dict[str, Any]:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="The numbers the README quotes.")
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*NUMBERS, []], help=f"of: {', '.join(NUMBERS)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", choices=[*NUMBERS, *BY_NAME, []], help=f"of: {', '.join(NUMBERS)}"
+    )
     parser.add_argument("--runs", type=int, default=5, help="runs of each; the median counts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too")
     return parser.parse_args(arguments)

@@ -12,6 +12,7 @@ from deputize.shared.request import DirectoryWorkspace
 from deputize.worker.web.dial import trust_store
 from tests.network.internet import response
 from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.runs.nesting import carrying_out
 from tests.worker.web.certificates import certificate_of
 from tests.worker.web.edge import TOKEN, plain, serving_tls
 from tests.worker.web.servers import saying, serving
@@ -252,3 +253,18 @@ async def test_a_use_of_a_credential_by_the_set_up_is_an_event_of_the_run(
         trust_store.cache_clear()
     assert f"credentials.index: GET localhost:{port}/a 200" in uses
     assert [TOKEN in head for head in heads] == [True]
+
+
+async def test_all_attempts_of_a_task_have_what_was_prepared_once(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    models = [
+        script(tmp_path, bash(f"greet >code.txt; echo {word} >>code.txt"), [say(word)]) for word in ("bad", "good")
+    ]
+    checks = [{"kind": "command", "run": "greet && grep good code.txt"}]
+    asked: dict[str, Any] = {"count": 2, "models": models}
+    async with open_bench(redis_url, tmp_path / "h", environments=tables(project)) as bench, carrying_out(bench):
+        result = await bench.run(workspace=project, verify=checks, attempts=asked, max_verify_rounds=0)
+        assert (result.success, result.summary) == (True, "good"), result
+        assert "+from the environment" in await bench.store.patch(result.delegation_id)
+        assert len(prepared(bench)) == 1
