@@ -19,6 +19,7 @@ STARTS = {
     "shared/workspaces.py": "rm and chmod",
     "orchestrator/child.py": "our own programs",
     "orchestrator/cli/doctor.py": "our own program",
+    "orchestrator/cli/env.py": "our own program",
     "orchestrator/cli/policy.py": "our own program",
     "orchestrator/cli/prove.py": "our own program",
     "orchestrator/cli/stack.py": "our own program",
