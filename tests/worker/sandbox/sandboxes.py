@@ -64,11 +64,11 @@ def anyone_alive(folder: Path) -> bool:
 
 
 def processes_named(word: str) -> list[int]:
-    """Processes whose command line holds the word."""
+    """Processes whose command line, with spaces between its arguments, holds the word."""
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            line = path.read_bytes()
+            line = path.read_bytes().replace(b"\0", b" ")
         except OSError:
             continue
         if word.encode() in line and int(path.parent.name) != os.getpid():
