@@ -295,7 +295,7 @@ class DelegationRequest(Request):
     context: str = ""
     """Background that the work needs."""
     shared_context_length: int = _bounded(0, "sharedContextLength")
-    """How many characters at the beginning of `context` other delegations have, too: they are read from the prompt
+    """How many characters at the beginning of `context` other delegations have, too. They are read from the prompt
     cache. 0: all of it may be shared. A batch sets it."""
     expected_outcome: str = ""
     """The state that must be reached at the end."""
@@ -322,8 +322,8 @@ class DelegationRequest(Request):
     economy: bool = Field(default=False, exclude_if=lambda given: not given)
     """Whether each reply comes in a message batch, at half the price. It may take up to a day."""
     deadline: Timestamp | None = Field(default=None, exclude_if=lambda given: given is None)
-    """When the work has to be done. An economy run calls the model directly if that gets near. Several attempts end
-    then, and the best one that has ended is taken. It bounds no other run: use `limits.timeoutSeconds`."""
+    """When the work has to be done. An economy run calls the model directly if that gets near, and several attempts
+    end then. It bounds no other run."""
     tool_call_style: ToolCallStyle = "native"
     """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()
@@ -364,9 +364,9 @@ class DelegationRequest(Request):
     retry: AutomaticRetry | None = None
     """Whether it is done again by itself where it fails. Null: it is not."""
     project_instructions: bool = Field(default=True, exclude_if=lambda given: given)
-    """Whether the model reads AGENTS.md of the files as they were before the run, else CLAUDE.md or GEMINI.md."""
+    """Whether the model reads AGENTS.md, as it was before the run. Else it reads CLAUDE.md or GEMINI.md."""
     environment: str | None = Field(default=None, max_length=MAX_NAME, exclude_if=lambda given: given is None)
-    """A prepared environment of the service's settings. Null: the one whose `match` fits the workspace, if any does."""
+    """A prepared environment of the settings. Null: one that fits the workspace."""
     parent_id: str | None = Field(default=None, max_length=MAX_NAME)
     """The delegation whose run submits this one; null for every other caller."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)

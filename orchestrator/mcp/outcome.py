@@ -99,7 +99,7 @@ class Outcome(Wire):
     git: GitFacts | None = None
     """Of a git workspace: the commit that it began with, and the branch where its changes were delivered."""
     tournament: TournamentFacts | None = None
-    """The attempts at its task, where several were asked for, and the one whose patch and summary these are."""
+    """The attempts at its task, where several were asked for."""
     refuted_claims: list[str] = Field(default_factory=list)
     """Words of the summary that the agent's own steps or file changes refute."""
     artifacts: list[Artifact] = Field(default_factory=list)

@@ -72,7 +72,8 @@ def test_the_models_it_shows_are_tables_and_every_key_and_platform_is_named(tmp_
     (tmp_path / "deputize.toml").write_text(first_block("models"))
     models = Settings.load(tmp_path / "deputize.toml", environ={}).models
     assert {name: table.platform for name, table in models.items()} == {"house": "anthropic", "rock": "bedrock"}
-    assert models["house"].model_fields_set == {*ModelSettings.model_fields}
+    assert models["house"].model_fields_set == {*ModelSettings.model_fields} - {"keys"}  # in the place of `key`
+    assert "`keys`" in page("models")
     rows = re.findall(r"^\| `([\w-]+)` \|", page("models"), re.MULTILINE)
     assert rows == ["platform", *get_args(Platform)]
     assert [lack for lack in get_args(Lack) if f'"{lack}"' not in page("models")] == []

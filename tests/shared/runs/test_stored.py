@@ -14,7 +14,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from pydantic_core import to_json
 
 from deputize.shared.bus import Bus, follow
-from deputize.shared.connection import Pipe, Script, ScriptCall
+from deputize.shared.connection import Lasts, Pipe, Script, ScriptCall
 from deputize.shared.delegation import Step, StepStatus, Usage
 from deputize.shared.errors import ErrorType
 from deputize.shared.events import Envelope, StepCompleted, TurnStarted
@@ -106,12 +106,12 @@ class Recording:
         self.pipe = pipe
         self.written: list[ScriptCall] = []
 
-    def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
+    def deferred(self, script: Script, call: Callable[[], ScriptCall], *, lasts: Lasts = bool) -> asyncio.Future[Any]:
         def sent() -> ScriptCall:
             self.written.append(call())
             return self.written[-1]
 
-        return self.pipe.deferred(script, sent)
+        return self.pipe.deferred(script, sent, lasts=lasts)
 
     def flush(self) -> None:
         self.pipe.flush()
