@@ -6,8 +6,8 @@ CODE := shared orchestrator worker
 export DEPUTIZE_HOME ?= $(CURDIR)/.deputize
 # Test processes would each compile all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Test processes at once: eight for two cores, as most tests wait. `make test JOBS=0` runs all in one.
-JOBS := $(shell expr $$(nproc 2>/dev/null || echo 1) \* 4)
+# Test processes at once: six for two cores, as most tests wait. `make test JOBS=0` runs all in one.
+JOBS := $(shell expr $$(nproc 2>/dev/null || echo 1) \* 3)
 
 .PHONY: setup demo test verdicts coverage lint check bench containers chaos up lock clean
 
