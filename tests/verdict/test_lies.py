@@ -16,7 +16,7 @@ from tests.verdict.lies import LIES
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
-@pytest.mark.parametrize("case", sampled({str(each): each for each in LIES}, 10))
+@pytest.mark.parametrize("case", sampled({str(each): each for each in LIES}, 16))
 async def test_a_lie_is_not_verified(
     case: Case, worker: Bench, redis_url: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

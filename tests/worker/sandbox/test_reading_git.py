@@ -139,7 +139,7 @@ async def test_no_setting_of_git_starts_a_program_in_a_line_that_only_reads(tmp_
         await said(sandbox, "cp .git/config base; cp every .git/config")
         assert await started(sandbox, folder, reads=False)
         assert await started(sandbox, folder, reads=True) == set()
-        for key in sorted(key for key in settings() if NAMING.search(key))[:: 20 if is_thorough else 30]:
+        for key in sorted(key for key in settings() if NAMING.search(key))[:: 20 if is_thorough else 90]:
             await configure(sandbox, key)
             assert await started(sandbox, folder, reads=True) == set(), key
         for key in sorted(STARTED - {"inner"}):
