@@ -113,8 +113,7 @@ class ProxyConnection:
             raise h11.RemoteProtocolError("the client has to wait for the answer to CONNECT")
         self._answered = True
         self._writer.write(ESTABLISHED)
-        await self._session.serve_inside(host, self._writer)
-        self.ended = True
+        await self._session.serve_inside(host, self._writer)  # closes what is inside; out here no end is reported
 
     async def _send(self, upstream: httpcore2.AsyncNetworkStream, data: bytes) -> None:
         data = data or await self._reader.read(CHUNK)
