@@ -7,8 +7,7 @@ deputize sends `permission.requested` to /deputize: set DEPUTIZE_WEBHOOK_URL=htt
 clicks to /slack, which is the "Request URL" of the app's interactivity. The app needs the scope `chat:write`.
 
 DEPUTIZE_URL, DEPUTIZE_TOKEN    the service, and a token with the scopes `read`, `approve` and, for all owners, `all`
-DEPUTIZE_WEBHOOK_SECRETS        the secret that signs the notifications
-SLACK_BOT_TOKEN, SLACK_SIGNING_SECRET, SLACK_CHANNEL
+DEPUTIZE_WEBHOOK_SECRETS, SLACK_BOT_TOKEN, SLACK_SIGNING_SECRET, SLACK_CHANNEL
 SLACK_APPROVERS                 ids of the users who may answer, such as U012AB3CD,U045EF6GH
 """
 
@@ -29,8 +28,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-SECONDS = 300
-"""Slack asks to refuse clicks that are older."""
+SECONDS = 300  # Slack asks to refuse older clicks
 OUTCOMES = {"approve": "proceed_once", "deny": "cancel"}
 SEEN = 10_000
 
@@ -48,7 +46,6 @@ class Approvals:
         self._of_service = {"Authorization": f"Bearer {environ['DEPUTIZE_TOKEN']}"}
         self._of_slack = {"Authorization": f"Bearer {environ['SLACK_BOT_TOKEN']}"}
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._client = httpx2.AsyncClient(timeout=10)
 
     async def notified(self, request: Request) -> Response:
         """Takes a notification of deputize. One that comes twice makes one message."""
@@ -77,9 +74,12 @@ class Approvals:
         return Response(background=BackgroundTask(self._answer, payload))
 
     async def _ask(self, data: dict[str, Any]) -> None:
-        listed = await self._client.get(
-            f"{self._service}/v1/permissions", params={"delegation": data["id"]}, headers=self._of_service
-        )
+        async with httpx2.AsyncClient(timeout=10) as client:
+            await self._ask_with(client, data)
+
+    async def _ask_with(self, client: httpx2.AsyncClient, data: dict[str, Any]) -> None:
+        url, params = f"{self._service}/v1/permissions", {"delegation": data["id"]}
+        listed = await client.get(url, params=params, headers=self._of_service)
         listed.raise_for_status()
         found = [each for each in listed.json()["items"] if each["permissionId"] == data["permissionId"]]
         if not found:
@@ -87,13 +87,21 @@ class Approvals:
         call = json.dumps(found[0]["step"]["arguments"], indent=1)[:2000]
         text = f"{data['tool']} waits for permission: {found[0]['reason']}\n{call}"
         buttons = [
-            {"type": "button", "action_id": name, "value": data["permissionId"], "text": _plain(name.title())}
+            {
+                "type": "button",
+                "action_id": name,
+                "value": data["permissionId"],
+                "text": {"type": "plain_text", "text": name.title()},
+            }
             for name in OUTCOMES
         ]
         # Plain text, so that nothing in the arguments becomes a mention or a link.
-        blocks = [{"type": "section", "text": _plain(text)}, {"type": "actions", "elements": buttons}]
+        blocks = [
+            {"type": "section", "text": {"type": "plain_text", "text": text}},
+            {"type": "actions", "elements": buttons},
+        ]
         message = {"channel": self._channel, "text": f"{data['id']}: a call waits for permission", "blocks": blocks}
-        posted = await self._client.post(f"{self._slack}/chat.postMessage", json=message, headers=self._of_slack)
+        posted = await client.post(f"{self._slack}/chat.postMessage", json=message, headers=self._of_slack)
         if not posted.json().get("ok"):
             raise RuntimeError(f"Slack: {posted.json().get('error')}")
 
@@ -104,14 +112,12 @@ class Approvals:
         else:
             body = {"outcome": OUTCOMES[button["action_id"]], "reason": f"{button['action_id']} by {user} in Slack"}
             url = f"{self._service}/v1/permissions/{button['value']}"
-            answered = await self._client.post(url, json=body, headers=self._of_service)
+            async with httpx2.AsyncClient(timeout=10) as client:
+                answered = await client.post(url, json=body, headers=self._of_service)
             why = "" if answered.is_success else f", but: {answered.json().get('detail', answered.status_code)}"
             reply = {"replace_original": True, "text": f"`{button['action_id']}` by <@{user}>{why}"}
-        await self._client.post(payload["response_url"], json=reply)
-
-
-def _plain(text: str) -> dict[str, str]:
-    return {"type": "plain_text", "text": text}
+        async with httpx2.AsyncClient(timeout=10) as client:
+            await client.post(payload["response_url"], json=reply)
 
 
 def app(environ: Mapping[str, str] = os.environ) -> Starlette:

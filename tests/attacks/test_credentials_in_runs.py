@@ -147,7 +147,7 @@ async def test_a_whole_run_leaves_the_use_and_not_the_token(monkeypatch: pytest.
                 ]
                 outcome = await stage.attack(calls)
                 log = b"".join(path.read_bytes() for path in (folder / "home").glob("*.log"))
-        assert credentials_of(heads) == len(heads) == 1, (outcome, log)
+        assert credentials_of(heads) == len(heads) == 1, outcome.answers()
         uses = [each.message for each in outcome.events if isinstance(each, ProgressMade)]
         assert "credentials.index: GET good.test/allowed/x 200" in uses
         assert b"credentials.index: GET good.test/allowed/x 200" in log
