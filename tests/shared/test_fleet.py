@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fakeredis import FakeAsyncRedis
 
-from deputize.shared.fleet import Fleet, ToolCard, WorkerCard
+from deputize.shared.fleet import Fleet, PreparedEnvironment, ToolCard, WorkerCard
 from deputize.shared.runs.keys import WORKERS, worker_key
 from deputize.shared.wire import now
 
@@ -56,3 +57,17 @@ async def test_a_worker_without_tools_takes_none_away(redis: FakeAsyncRedis) -> 
     await fleet.announce(worker("one"), [tool("a")])
     await fleet.announce(worker("two"), [])
     assert [card.name for card in await fleet.tools()] == ["a"]
+
+
+async def test_what_workers_have_prepared_is_listed_once_with_all_their_names(redis: FakeAsyncRedis) -> None:
+    fleet, at = Fleet(redis), datetime(2026, 1, 1, tzinfo=UTC)
+    old = PreparedEnvironment(environment="a", key="a-1", bytes=1, seconds=1, prepared_at=at, used_at=at)
+    new = old.model_copy(update={"used_at": at + timedelta(hours=1)})
+    other = old.model_copy(update={"key": "b-1", "used_at": at + timedelta(minutes=1)})
+    for name, found in (("one", [old, other]), ("two", [new])):
+        await fleet.announce(worker(name).model_copy(update={"environments": found}), [])
+    listed = await fleet.environments()
+    assert [(each.key, each.workers, each.used_at) for each in listed] == [
+        ("a-1", ["one", "two"], new.used_at),
+        ("b-1", ["one"], other.used_at),
+    ]
