@@ -60,13 +60,11 @@ lint: .venv/.dev-installed
 
 # The tests, traced but for those that `UNTRACED` names (tests/conftest.py).
 COMPLETE := shared/*,worker/core/loop.py,worker/core/tool_calls.py,worker/core/execution.py,worker/core/limits.py,worker/policy/*
-# What fails over with real servers: some of its lines are reached only by the moment of a kill.
-FAILOVER := shared/replicas.py,shared/sentinel.py
 FLOOR := 88
 
 coverage: TRACED := --cov --cov-report=
 coverage: test
-	@$(BIN)/coverage report --include='$(COMPLETE)' --omit='$(FAILOVER)' --fail-under=100
+	@$(BIN)/coverage report --include='$(COMPLETE)' --fail-under=100
 	@$(BIN)/coverage report --format=total --fail-under=$(FLOOR)
 
 # Also the tests: `coverage` runs them.

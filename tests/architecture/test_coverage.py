@@ -57,8 +57,7 @@ def test_every_branch_is_reached_of_what_everything_else_relies_on() -> None:
         "worker/core/limits.py",
         "worker/policy/*",
     }
-    assert "coverage report --include='$(COMPLETE)' --omit='$(FAILOVER)' --fail-under=100\n" in makefile()
-    assert "\nFAILOVER := shared/replicas.py,shared/sentinel.py\n" in makefile()
+    assert "coverage report --include='$(COMPLETE)' --fail-under=100\n" in makefile()
 
 
 def test_the_floor_of_the_whole_only_rises() -> None:

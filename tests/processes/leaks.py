@@ -37,6 +37,7 @@ KEPT_WITHOUT_END = (
     "deputize:spend:caps",
     "deputize:weights",
     "deputize:queue",
+    "deputize:acknowledged",
     "deputize:celery:",
     "deputize:test",
 )

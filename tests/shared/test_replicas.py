@@ -11,17 +11,19 @@ from functools import partial
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.ids import new_id
 from deputize.shared.metrics import STORE_LOSSES
-from deputize.shared.replicas import Replicas, ReplicatedPipe, Unacknowledged, pipe_of
+from deputize.shared.replicas import ACKNOWLEDGE, Replicas, ReplicatedPipe, Unacknowledged, pipe_of
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import ACKNOWLEDGED, LEASES, METRICS, record_key
 from deputize.shared.runs.record import DOUBT, Claim
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
 from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call
+from tests.processes.redis_server import RedisProcess
 from tests.processes.replication import Replicated
 from tests.waiting import until
 
@@ -198,3 +200,70 @@ async def test_a_count_is_kept_for_each_history(replicated: Replicated) -> None:
         (history, number), *others = (await store.redis.hgetall(ACKNOWLEDGED)).items()
         assert (len(history), number, others) == (40, "2", [])
         assert await store.redis.zcard(LEASES) == 2
+
+
+async def test_an_older_count_changes_nothing_that_is_known() -> None:
+    replicas = Replicas(0)
+    for number in (5, 3):
+        assert replicas.note(["history", number, -1], 0)
+    assert (replicas.history, replicas.number) == ("history", 5)
+
+
+async def test_an_error_of_the_script_is_not_an_acknowledgement(redis_url: str) -> None:
+    async with connect(redis_url) as redis:
+        with pytest.raises(ResponseError):
+            await Replicas(0).run(redis, ACKNOWLEDGE, [], {})
+
+
+async def test_a_run_waits_for_replicas_beyond_the_time_of_a_caller(replicated: Replicated) -> None:
+    replicated.replicas[0].lag()
+    replicas = Replicas(1, 0.05)
+    async with connect(replicated.url) as redis:
+        keys, arguments, _ = replicas.call(adds=True)
+        waiting = asyncio.create_task(replicas.run(redis, ACKNOWLEDGE, keys, arguments, unbounded=True))
+        tried = replicated.primary.client
+        await until(lambda: tried.info("commandstats").get("cmdstat_wait", {}).get("calls", 0) >= 2)
+        assert not waiting.done()
+        replicated.replicas[0].follow(replicated.primary)
+        assert await waiting
+
+
+async def test_a_write_that_is_given_up_or_wrong_leaves_the_others_alone(redis_url: str) -> None:
+    async with connect(redis_url) as redis, connect(redis_url, timeout=None) as writing:
+        claim = await claimed(RunStore(redis, 60))
+        async with ReplicatedPipe(writing, WRITING, Replicas(0), 60) as pipe:
+            given_up = write(pipe, claim, 1)
+            given_up.cancel()
+            wrong = pipe.deferred(RECORD, lambda: ([], {}, ()))
+            pipe.flush()
+            with pytest.raises(ResponseError):
+                await wrong
+            assert await write(pipe, claim, 2) == "written"
+
+
+async def test_a_count_that_cannot_be_made_is_no_acknowledgement(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connect(redis_url) as redis, connect(redis_url, timeout=None) as writing:
+        claim = await claimed(RunStore(redis, 60))
+        async with ReplicatedPipe(writing, WRITING, Replicas(0), 60) as pipe:
+            assert await write(pipe, claim, 1) == "written"
+            await redis.rename(ACKNOWLEDGED, "deputize:test")
+            await redis.set(ACKNOWLEDGED, "another type", ex=60)
+            lasting = write(pipe, claim, 2)
+            await until(lambda: caplog.text.count("Redis does not take this write") > 1, 20)
+            assert not lasting.done()
+            await redis.rename("deputize:test", ACKNOWLEDGED)
+            assert await lasting == "written"
+
+
+async def test_a_write_that_a_closed_pipe_has_not_sent_is_cancelled(redis_process: RedisProcess) -> None:
+    url = redis_process.url
+    async with connect(url) as redis, connect(url, timeout=None) as writing:
+        claim = await claimed(RunStore(redis, 60))
+        async with ReplicatedPipe(writing, WRITING, Replicas(0), 60) as pipe:
+            redis_process.process.send_signal(signal.SIGSTOP)
+            left = write(pipe, claim, 1)
+        await asyncio.wait([left], timeout=5)
+        redis_process.process.send_signal(signal.SIGCONT)
+        assert left.cancelled()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
 
@@ -12,6 +14,7 @@ from deputize.shared.queue import broker_of
 from deputize.shared.replicas import replicas_of
 from deputize.shared.sentinel import SentinelAddress
 from deputize.shared.settings import Settings
+from tests.processes.replication import Replicated
 
 
 def test_an_address_names_hosts_service_database_and_who_asks() -> None:
@@ -60,3 +63,28 @@ async def test_sentinels_that_do_not_answer_are_named_with_the_service() -> None
     address = SentinelAddress.of(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{free_port()}/store")
     with pytest.raises(MasterNotFoundError, match="no Sentinel knows a primary of 'store'"):
         await address.discover_master("store")
+
+
+async def test_each_new_connection_asks_for_the_primary(replicated: Replicated) -> None:
+    """A connection that was closed does not go back to the address of before."""
+    host, port = "127.0.0.1", replicated.primary.port
+    asked = list[bytes]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while count := await reader.readline():
+            words = [(await reader.readline(), await reader.readline())[1].strip() for _ in range(int(count[1:]))]
+            asked.append(words[0])
+            known = f"*2\r\n${len(host)}\r\n{host}\r\n${len(str(port))}\r\n{port}\r\n".encode()
+            writer.write(known if words[0] == b"SENTINEL" else b"+OK\r\n" if words[0] != b"HELLO" else b"%0\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as sentinel:
+        at = sentinel.sockets[0].getsockname()[1]
+        async with connect(f"redis+sentinel://127.0.0.1:{at}/store") as redis:
+            assert await redis.ping()
+            connection = await redis.connection_pool.get_connection()
+            await connection.disconnect()
+            await connection.send_command("PING")
+            assert await connection.read_response()
+            await redis.connection_pool.release(connection)
+    assert asked.count(b"SENTINEL") == 2
