@@ -18,7 +18,7 @@ def main() -> int:
     if "--ordinary" in sys.argv:
         sys.argv.remove("--ordinary")
         become_ordinary()
-    trust_store.cache_clear()  # the process that this one was forked from may have read other authorities
+    trust_store.cache_clear()  # the built-in tools read the authorities on import, before a fork: without SSL_CERT_FILE
     if not (double := _taken("--network")):
         return worker.main()
     network = Rerouted(**json.loads(double))
