@@ -33,8 +33,6 @@ class PermissionOutcome(StrEnum):
         return self.startswith("proceed_always")
 
 
-NOT_ANSWERED = "no one "
-"""The beginning of the reason of a denial that was not decided by a person."""
 ALIASES: Mapping[str, PermissionOutcome] = {
     **dict.fromkeys(("approve", "allow", "y"), PermissionOutcome.PROCEED_ONCE),
     **dict.fromkeys(("deny", "reject", "n"), PermissionOutcome.CANCEL),

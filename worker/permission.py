@@ -22,7 +22,6 @@ from ..shared.delegation import Step, StepStatus
 from ..shared.errors import ErrorType, ToolError
 from ..shared.events import PermissionAnswered, PermissionRequested
 from ..shared.permission import (
-    NOT_ANSWERED,
     CommandDetails,
     EditDetails,
     ExecuteDetails,
@@ -210,9 +209,7 @@ class PermissionRequests(Part):
         if now < kept.request.expires_at:
             return None
         seconds = plain_number((kept.request.expires_at - kept.request.created_at).total_seconds())
-        return PermissionAnswer(
-            outcome=PermissionOutcome.CANCEL, reason=f"{NOT_ANSWERED}answered within {seconds} s", at=now
-        )
+        return PermissionAnswer(outcome=PermissionOutcome.CANCEL, reason=f"no one answered within {seconds} s", at=now)
 
     async def _clock(self) -> datetime:
         """Returns the time of Redis, which is the same for all workers."""
@@ -327,14 +324,10 @@ async def _question(step: Step, call: PolicyCall, verdict: Verdict, context: Too
 
 
 def _refusal(answer: PermissionAnswer) -> ToolError:
-    if answer.reason and answer.reason.startswith(NOT_ANSWERED):
-        text = f"denied: {answer.reason}. Nothing was executed. Go on without it, and mention it in your answer."
-    else:
-        why = f": {answer.reason}" if answer.reason else ""
-        text = (
-            f"rejected by a person{why}. Nothing was executed. Do not try the same in another way; go on without it, "
-            "or end with what you would need."
-        )
+    text = (
+        f"denied: {answer.reason or 'a person rejected this call'}. Nothing was executed. Do not try the same in "
+        "another way. Go on without it and mention it in your answer, or end with what you would need."
+    )
     return ToolError(ErrorType.PERMISSION_DENIED, text)
 
 

@@ -76,7 +76,7 @@ async def test_a_refused_command_does_not_run_and_the_model_reads_why(asking: Be
     assert (result.denied_call_count, result.failed_call_count, len(result.errors)) == (1, 1, 1)
     assert (step.type, step.status, step.title) == ("bash-confirm", "failed", "$ touch made")
     assert step.denied
-    assert step.error.startswith("rejected by a person: use make. Nothing was executed.")
+    assert step.error.startswith("denied: use make. Nothing was executed.")
     assert step.error in await read_by_model(asking, id)
 
 
@@ -217,13 +217,13 @@ def test_every_outcome_has_its_names() -> None:
         parse_outcome("proced_once")
 
 
-async def test_the_model_reads_a_denial_by_no_person_as_one(asking: Bench, tmp_path: Path) -> None:
+async def test_a_denial_without_a_person_names_none(asking: Bench, tmp_path: Path) -> None:
     id, run = await begun(asking, script(tmp_path, [COMMAND], [say("done")]))
     (request,) = await questions(asking)
     await answered(asking, request, "cancel", reason="no one can answer without a terminal")
     await run
     read = await read_by_model(asking, id)
-    assert "denied: no one can answer without a terminal. Nothing was executed. Go on without it" in read
+    assert "denied: no one can answer without a terminal. Nothing was executed. " in read
     assert "by a person" not in read
 
 
