@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -24,8 +24,13 @@ from ..text import did_you_mean, visible
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 URL_VARIABLES = ("ANTHROPIC_BASE_URL",)
 HEADER_VARIABLES = ("ANTHROPIC_CUSTOM_HEADERS",)
-PLATFORM_VARIABLES = ("ANTHROPIC_AWS_API_KEY", "AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_FOUNDRY_API_KEY")
-"""Keys of platforms, for tables of ``models`` that name none."""
+PLATFORM_KEYS: Mapping[str, Sequence[str]] = {
+    "aws": ("ANTHROPIC_AWS_API_KEY",),
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_AWS_API_KEY"),
+    "foundry": ("ANTHROPIC_FOUNDRY_API_KEY",),
+}
+"""The variables with a platform's key, for tables of ``models`` that name none, in the order of its SDK."""
+PLATFORM_VARIABLES = tuple(dict.fromkeys(name for names in PLATFORM_KEYS.values() for name in names))
 MODEL_VARIABLES = (*KEY_VARIABLES, *PLATFORM_VARIABLES, *URL_VARIABLES, *HEADER_VARIABLES)
 """Each is also read from the file that ``<name>_FILE`` names (container secrets)."""
 LIBRARY_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -81,9 +86,9 @@ OF_COMPOSE = (
 
 
 def environment() -> Mapping[str, str]:
-    """Returns the process's variables, for an operator's file that refers to some of them (``${VAR}`` in mcp.json).
+    """Returns the process's variables; no other function reads them.
 
-    Callers use the variables that the file names, and pass on no others.
+    Where an operator's file refers to some of them (``${VAR}`` in mcp.json), its reader passes on no others.
     """
     return os.environ
 

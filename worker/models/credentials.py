@@ -11,17 +11,12 @@ from pydantic import SecretStr
 from ...shared.errors import Misconfigured
 from ...shared.masking import SecretMask
 from ...shared.settings import Settings, secrets_of
+from ...shared.settings.variables import PLATFORM_KEYS
 
 URL = "ANTHROPIC_BASE_URL"
 KEY = "ANTHROPIC_API_KEY"
 TOKEN = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105 - a name, not a value
 HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
-_OF_PLATFORM = {
-    "aws": ["ANTHROPIC_AWS_API_KEY"],
-    "bedrock": ["AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_AWS_API_KEY"],
-    "foundry": ["ANTHROPIC_FOUNDRY_API_KEY"],
-}
-"""The variables that hold a platform's key, where its table names none, in the order of its SDK."""
 
 
 class Names(NamedTuple):
@@ -87,7 +82,7 @@ class Credentials:
         if len(keys) > 1:
             names = names._replace(key=f"key {place + 1} of {names.table}")
         if key is None:
-            found = (variables[name] for name in _OF_PLATFORM.get(table.platform, []) if name in variables)
+            found = (variables[name] for name in PLATFORM_KEYS.get(table.platform, ()) if name in variables)
             key = next((secret.get_secret_value() for secret in found), None)
         given = {name: SecretStr(text) for name, text in ((KEY, key), (URL, table.base_url)) if text}
         return cls(given, table.platform, names, own=True)
