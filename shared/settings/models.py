@@ -15,7 +15,7 @@ from ..request_options import Effort
 from ..text import did_you_mean
 
 Platform = Literal["anthropic", "aws", "bedrock", "google-cloud", "foundry"]
-Lack = Literal["cache_control", "thinking", "effort", "images", "count_tokens"]
+Lack = Literal["cache_control", "thinking", "effort"]
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 MAX_KEYS = 32
 _KEY_ADVICE = (

@@ -20,12 +20,9 @@ from tests.fake_model.cache import Bill, PromptCache
 from tests.fake_model.strict import mistake
 from tests.fake_model.turns import Fault, Script, Turn, script_in, text
 
-COUNT = "/v1/messages/count_tokens"
 _MARKS = {
     "cache_control": b'"cache_control"',
     "thinking": b'"thinking"',
-    "images": b'"image"',
-    "count_tokens": b"\0",
     "batches": b"\0",
 }
 """What in a request's body shows that it asks for something."""
@@ -185,8 +182,6 @@ class FakeModel:
         refusal = self._refusal(path, asked)
         if refusal:
             return self._plain(asked, stream, *refusal)
-        if path.endswith("/count_tokens"):
-            return self._plain(asked, stream, 200, {"input_tokens": len(asked.raw) // 4})
         conversation = _first_text(asked.body)
         replies = sum(message["role"] == "assistant" for message in asked.body["messages"])
         script = self._script_of(conversation)
@@ -233,8 +228,7 @@ class FakeModel:
         return True
 
     def _refusal(self, path: str, asked: Asked) -> tuple[int, Any] | None:
-        known = {f"{self.below}/v1/messages", *([] if "count_tokens" in self.lacks else [f"{self.below}{COUNT}"])}
-        if path not in known:
+        if path != f"{self.below}/v1/messages":
             return 404, wire.error(404, f"no such path: {path}")
         if self.refuses and (reason := self.refuses(asked)):
             return 403, wire.error(403, reason)
@@ -248,8 +242,6 @@ class FakeModel:
         if isinstance(asked.body, dict) and "thread" in asked.body:  # the SDK's tool runner repeats it without
             details = {"error_code": "thread_unsupported_request", "unsupported": []}
             return 400, wire.error(400, "thread: this request cannot be continued", {"details": details})
-        if path.endswith(COUNT):
-            return None
         wrong = next((f"{each} is not supported" for each in self.lacks if _MARKS[each] in asked.raw), None)
         wrong = wrong or mistake(asked.body)
         return (400, wire.error(400, wrong)) if wrong else None

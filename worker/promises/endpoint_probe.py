@@ -1,4 +1,4 @@
-"""What the endpoint of a model is able to do, asked of it in about ten small requests (`deputize doctor --model NAME`).
+"""What the endpoint of a model is able to do, asked of it in small requests (`deputize doctor --model NAME`).
 
 Each row is what one request found. The last one is what ``lacks`` of the model's table is to be, so that runs do not
 ask for what is not there.
@@ -7,7 +7,6 @@ ask for what is not there.
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,6 @@ from ..models.endpoint import Body, Endpoint
 from ..models.retry import Failure
 from ..models.stream import EventDecoder, ReplyAssembler
 
-COUNT_TOKENS = "v1/messages/count_tokens"
 MAX_TOKENS = 4_000
 END_SECONDS = 5.0
 """How long the end of a stream may take after the end of its reply."""
@@ -32,13 +30,6 @@ _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required
 _TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 WEATHER = {"name": "get_weather", "description": "Returns the weather of one city.", "input_schema": _CITY}
 NOTE = {"name": "write_note", "description": "Keeps a text.", "input_schema": _TEXT}
-PIXEL = b64encode(
-    bytes.fromhex(
-        "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8ffff3f0005fe02fe0d"
-        "ef46b80000000049454e44ae426082"
-    )
-).decode()
-"""A PNG of one white pixel."""
 LONG = "These are the rules of the house; they change nothing here. " * 400
 """More tokens than the longest minimum of a prompt cache."""
 _NO_CALLS = (
@@ -203,33 +194,9 @@ async def _thinking(probe: Probe) -> Finding:
     return Finding("✓", "thinking", "accepted")
 
 
-async def _images(probe: Probe) -> Finding:
-    source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
-    content = [{"type": "image", "source": source}, {"type": "text", "text": "Which color is this? One word."}]
-    answer = await probe.ask(content)
-    if row := probe.lacking(answer, "images", "images", "refused"):
-        return row
-    return Finding("✓", "images", f"accepted, and read as {answer.reply.text.strip()[:60]!r}" if answer.reply else "")
-
-
-async def _count_tokens(probe: Probe) -> Finding:
-    body = json.dumps({"model": probe.model.name, "messages": [{"role": "user", "content": "Say yes."}]}).encode()
-    reason = "it has no input_tokens"
-    try:
-        async with probe.endpoint.post(body, COUNT_TOKENS) as response:
-            found = await response.read()
-            if response.status == 200 and isinstance(count := json.loads(found).get("input_tokens"), int):
-                return Finding("✓", "count", f"count_tokens counts {count} tokens")
-            reason = f"status {response.status}"
-    except (Failure, ValueError, AttributeError) as error:
-        reason = str(error)
-    probe.lacks.add("count_tokens")
-    return Finding("!", "count", f"there is no count_tokens: {reason}", 'lacks = ["count_tokens"]')
-
-
 PROBES: Sequence[Callable[[Probe], Awaitable[Finding]]] = (
     *(_tool_call, _parallel, _arguments, _usage, _cache),
-    *(_thinking, _tool_choice, _wrong_field, _images, _count_tokens),
+    *(_thinking, _tool_choice, _wrong_field),
 )
 
 

@@ -357,7 +357,7 @@ async def test_a_directory_that_does_not_exist_is_a_mistake_of_usage(tmp_path: P
 
 
 async def test_what_the_endpoint_of_a_model_is_able_to_do_is_found_by_asking_it(tmp_path: Path) -> None:
-    async with FakeModel([Turn([says("Yes.")])], key=KEY, lacks=["images"]) as fake:
+    async with FakeModel([Turn([says("Yes.")])], key=KEY) as fake:
         fake.script("Call get_weather for it", [Turn([tool_use("get_weather", city="Paris")])])
         config = tmp_path / "deputize.toml"
         config.write_text(f'[models.house]\nplatform = "{fake.url}"\nkey = "HOUSE_KEY"\nmodel = "m"\n')
@@ -365,5 +365,5 @@ async def test_what_the_endpoint_of_a_model_is_able_to_do_is_found_by_asking_it(
         done = await deputize("--config", str(config), "doctor", "--model", "house", "--json", **given)
     assert done.code == 0, done.out + done.err
     assert rows(done)["model"]["detail"] == f"m at {fake.url}/v1/messages"
-    assert rows(done)["table"]["remedy"] == 'set lacks = ["cache_control", "images"] in it'
+    assert rows(done)["table"]["remedy"] == 'set lacks = ["cache_control"] in it'
     assert KEY not in done.out + done.err

@@ -19,7 +19,7 @@ model = "qwen3-coder"
 context_window = 64_000
 max_output = 8_000
 price = {input = 0.2, output = 0.8}
-lacks = ["cache_control", "thinking", "images", "count_tokens"]
+lacks = ["cache_control", "thinking"]
 
 [models."claude-opus-5-5"]
 max_output = 32_000
@@ -42,7 +42,7 @@ def test_a_table_has_all_that_an_endpoint_is(tmp_path: Path) -> None:
     assert (house.platform, house.base_url) == ("anthropic", "https://gateway.example/anthropic")
     assert (house.model, house.context_window, house.max_output) == ("qwen3-coder", 64_000, 8_000)
     assert house.price is not None
-    assert (house.price.output, len(house.lacks)) == (0.8, 4)
+    assert (house.price.output, len(house.lacks)) == (0.8, 2)
     assert house.read_keys(settings.model_endpoint) == [KEY]
     assert settings.table_of("claude-opus-5-5").max_output == 32_000
     assert settings.table_of("another").max_output is None
@@ -127,9 +127,9 @@ WRONG: dict[str, tuple[str, str]] = {
     "context_window = 10": ("models/x/context_window", "greater than or equal to 1000"),
     "max_output = 1": ("models/x/max_output", "greater than or equal to 256"),
     "context_window = 8000\nmax_output = 8000": ("models/x", "max_output must be less than context_window"),
-    'lacks = ["images", "tools"]': (
+    'lacks = ["thinking", "tools"]': (
         "models/x/lacks/1",
-        "'cache_control', 'thinking', 'effort', 'images' or 'count_tokens'",
+        "'cache_control', 'thinking' or 'effort'",
     ),
     "price = {input = 1}": ("models/x/price/output", "Field required"),
     "context_windw = 9000": ("models/x/context_windw", "did you mean 'context_window'?"),

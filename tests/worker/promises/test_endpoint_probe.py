@@ -18,10 +18,8 @@ WHOLE = {
     "for both of them": [call("get_weather", city="Paris"), call("get_weather", city="Rome")],
     "twenty lines": [call("write_note", text="one\n" * 20)],
     "Say hello": [call("write_note", text="hello")],
-    "Which color": [text("White.")],
 }
-NAMES = ["model", "tool call", "parallel", "arguments", "usage", "cache", "thinking", "choice", "bad field"]
-NAMES += ["images", "count", "table"]
+NAMES = ["model", "tool call", "parallel", "arguments", "usage", "cache", "thinking", "choice", "bad field", "table"]
 
 
 @pytest.fixture
@@ -51,7 +49,7 @@ async def test_an_endpoint_that_has_it_all_needs_no_flags(house: FakeModel) -> N
     assert rows["arguments"].detail.endswith("in 4 pieces, and valid")
     assert rows["bad field"].detail == "refused: not_a_field: Extra inputs are not permitted"
     assert rows["table"].detail == "no flags are needed"
-    assert len(house.journal) == 10
+    assert len(house.journal) == 8
 
 
 async def test_each_of_several_keys_is_tried() -> None:
@@ -70,15 +68,15 @@ async def test_each_of_several_keys_is_tried() -> None:
 
 
 async def test_what_an_endpoint_lacks_is_what_its_table_is_to_state(house: FakeModel) -> None:
-    house.lacks = ("cache_control", "thinking", "images", "count_tokens")
+    house.lacks = ("cache_control", "thinking")
     rows = await found(house)
-    lacking = ("cache", "thinking", "images", "count", "table")
+    lacking = ("cache", "thinking", "table")
     assert states(rows, lacking) == dict.fromkeys(lacking, "!")
-    flags = 'lacks = ["cache_control", "count_tokens", "images", "thinking"]'
+    flags = 'lacks = ["cache_control", "thinking"]'
     assert rows["table"].remedy == f"set {flags} in it"
     assert (await found(house, lacks=[*house.lacks]))["table"].state == "✓"
     house.lacks = ()
-    assert (await found(house, lacks=["images", "thinking"]))["table"].remedy == "set lacks = [] in it"
+    assert (await found(house, lacks=["effort", "thinking"]))["table"].remedy == "set lacks = [] in it"
 
 
 async def test_an_endpoint_without_a_cache_lacks_cache_control_though_it_accepts_it(house: FakeModel) -> None:
