@@ -179,8 +179,10 @@ def _warm_up(settings: Settings) -> None:
     """Imports what only runs need, and what Celery imports after the pool's start, and opens the model."""
     import_module("celery.worker.consumer")
     _classes_of_runs()
-    with suppress(DeputizeError, ImportError, OSError):  # the run that needs it reports the error
+    try:
         open_model(settings.model, settings)
+    except (DeputizeError, ImportError, OSError) as error:  # runs with a model of their own need no other
+        log.warning("runs with the default model will fail: %s", error)
 
 
 @cache
@@ -220,7 +222,7 @@ async def carry_out(services: Services, id: str, *, is_ticket: bool = False) -> 
 async def _carry_out_here_or_alone(services: Services, id: str, *, is_ticket: bool) -> ToolAgentResult | None:
     alone = services.start_alone
     try:
-        return await _carry_out(services, id, is_alone=alone is None, is_ticket=is_ticket)
+        return await _execute_next(services, id, is_alone=alone is None, is_ticket=is_ticket)
     except GoesAlone as found:
         assert alone
         id = str(found)
@@ -229,7 +231,7 @@ async def _carry_out_here_or_alone(services: Services, id: str, *, is_ticket: bo
             return await alone(id)
     except Misconfigured as error:
         log.warning("%s goes on beside others: %s", id, error)
-        return await _carry_out(services, id, is_alone=True)
+        return await _execute_next(services, id, is_alone=True)
 
 
 def run_of(claim: Claim, services: Services, stop: StopSignal, **more: float) -> Run:
@@ -251,7 +253,9 @@ def _classes_of_runs() -> tuple[type[Attempt], Callable[[Attempt], list[Part]], 
     return Attempt, parts_of, Run
 
 
-async def _carry_out(services: Services, id: str, *, is_alone: bool, is_ticket: bool = False) -> ToolAgentResult | None:
+async def _execute_next(
+    services: Services, id: str, *, is_alone: bool, is_ticket: bool = False
+) -> ToolAgentResult | None:
     claim = await services.claim(id, is_alone=is_alone, is_ticket=is_ticket)
     return await _execute(services, claim) if claim else None
 

@@ -75,7 +75,7 @@ def test_no_test_replaces_a_part_of_our_own_code() -> None:
         "from unittest.mock import patch",
         "import deputize.worker.task\ndef test(monkeypatch): monkeypatch.setattr(deputize.worker.task, 'ask', None)",
         "from deputize.shared import bus as b\ndef test(monkeypatch): monkeypatch.setattr(b, 'publish', None)",
-        "def test(monkeypatch): monkeypatch.setattr('deputize.worker.core.loop.ask', None)",
+        "def test(monkeypatch): monkeypatch.setattr('deputize.worker.core.loop.Loop', None)",
     ],
 )
 def test_every_way_of_patching_is_seen(source: str) -> None:

@@ -92,13 +92,13 @@ class Loop:
         if self.conversation.is_full and await self.conversation.fills_window():
             await compact(self.model_calls, "the conversation neared the model's window")
         try:
-            return await self.ask(self.run.meter.begin_turn())
+            return await self.request(self.run.meter.begin_turn())
         except ContextFull as full:
             self.run.meter.take_back_turn()  # it got no reply
             await compact(self.model_calls, str(full))
-            return await self.ask(self.run.meter.begin_turn())
+            return await self.request(self.run.meter.begin_turn())
 
-    async def ask(self, turn: int, final: Callable[[int], Awaitable[Reply]] | None = None) -> Reply:
+    async def request(self, turn: int, final: Callable[[int], Awaitable[Reply]] | None = None) -> Reply:
         """Streams, counts and stores one reply, in a final turn that of ``final``. Raises as ``ModelCalls``."""
         self.run.steps.turn = turn
         self.run.emit.emit(TurnStarted(turn=turn, tainted_by=self.run.trust.tainted_by))
@@ -132,9 +132,9 @@ class Loop:
         self.inbox.read(self.conversation.ask, turn)
         self.run.meter.reached = limit
         try:
-            reply = await self.ask(turn, self.model_calls.final_reply)
+            reply = await self.request(turn, self.model_calls.final_reply)
         except (ContextFull, LimitReached):
-            reply = await self.ask(turn, lambda turn: reply_from_log(self.model_calls, note, turn))
+            reply = await self.request(turn, lambda turn: reply_from_log(self.model_calls, note, turn))
         if reply.calls:
             await self.answer(reply.calls)
         return "" if imitates_call(reply.text, self.model_calls.tool_names) else reply.text
