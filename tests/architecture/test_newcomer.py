@@ -112,6 +112,7 @@ async def test_the_documented_worker_with_a_tool_of_a_users_own_package_runs_it(
     assert (result.success, result.summary) == (True, "2 words")
 
 
+@pytest.mark.costly
 @pytest.mark.system
 async def test_the_documented_worker_with_a_kind_of_check_carries_it_out(redis_url: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(example("own-checks"))

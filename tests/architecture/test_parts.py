@@ -49,6 +49,7 @@ def without_all(table: str) -> str:
     return re.sub(r"from \.notifications .*\n", "", table)  # which a function names
 
 
+@pytest.mark.costly
 @pytest.mark.long
 def test_without_the_parts_a_worker_is_imported_and_the_tests_of_the_core_pass(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)

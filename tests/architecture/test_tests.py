@@ -18,6 +18,8 @@ MAY_SLEEP = (
 )
 
 SHORTEST_NAME, LONGEST_NAME = 20, 85
+COSTLY = 112
+"""Tests that only CI executes: as few as there are, so that `make test` still tries each kind of thing."""
 
 
 def sleeps(node: ast.AST) -> bool:
@@ -36,6 +38,18 @@ def test_no_test_of_ours_sleeps() -> None:
         if isinstance(node, ast.Call) and sleeps(node)
     ]
     assert sleepers == [], "wait for a condition (tests/waiting.py) or for an Event, bounded by a timeout"
+
+
+def test_few_tests_are_left_to_ci() -> None:
+    marked = [
+        f"{name(path)}:{node.lineno}"
+        for path in python_files("tests")
+        for node in nodes(tree(path))
+        if isinstance(node, ast.Attribute) and dotted(node) == "pytest.mark.costly"
+    ]
+    assert COSTLY - 5 <= len(marked) <= COSTLY, (
+        "make a costly test cheaper for each new one"
+    )
 
 
 def patches(module: ast.Module) -> Iterator[int]:

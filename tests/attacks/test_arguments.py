@@ -29,6 +29,7 @@ def nasty() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.costly
 async def test_no_text_ends_a_run_or_a_worker(ordinary: Stage) -> None:
     calls = nasty()
     outcome = await ordinary.attack(calls, [call("bash", command="echo fine")], wait=120)

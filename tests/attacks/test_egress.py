@@ -102,6 +102,7 @@ async def reaching(user: str) -> AsyncIterator[tuple[Stage, dict[str, str], list
         shutil.rmtree(folder)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("user", USERS)
 async def test_one_host_is_reached_and_no_other_one(user: str) -> None:
     async with reaching(user) as (stage, names, asked):

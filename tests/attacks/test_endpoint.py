@@ -37,6 +37,7 @@ CASES = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("fault", "number", "session"), CASES)
 async def test_many_refused_runs_of_one_caller_do_not_stop_the_others(
     redis_url: str, tmp_path: Path, fault: Fault, number: int, session: str | None

@@ -18,6 +18,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", sampled({kind: kind for kind in ("artifacts", "tasks")}, 2))
 def test_whatever_a_run_fills_the_disk_with_no_other_run_and_no_store_ends(kind: str) -> None:
     (found,) = filled(kind).values()  # the others: `python -m tests.system.disk_filler`

@@ -75,6 +75,7 @@ def hammer(folder: Path, tries: int) -> Counter[str]:
     return outcomes
 
 
+@pytest.mark.costly
 async def test_no_exchange_leads_out(stage: Stage) -> None:
     """Tries are counted in the layer that all file tools go through; the tools do the same by the loop meanwhile."""
     token = secrets.token_hex(8)

@@ -75,6 +75,7 @@ async def test_whatever_a_receiver_answers_others_are_notified_and_the_worker_do
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_MEMORY
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("rest", [0, 1200])
 async def test_many_silent_hosts_of_one_caller_take_no_place_of_the_others(hooks: Hooks, rest: int) -> None:
     """More of them than a worker notifies at once, also more than are looked at."""

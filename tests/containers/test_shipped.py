@@ -136,6 +136,7 @@ def results(project: Project, kind: str, tmp_path: Path, settings: dict[str, str
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_delegation_with_commands_files_setup_git_checks_and_a_subagent_succeeds(
     kind: str, project: Project, server: GitServer, tmp_path: Path

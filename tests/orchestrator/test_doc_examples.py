@@ -80,6 +80,7 @@ def project(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.costly
 async def test_the_first_example_of_each_page_runs(tmp_path: Path) -> None:
     (tmp_path / "script.json").write_text(json.dumps({"rules": RULES}))
     here: dict[str, Any] = {

@@ -102,6 +102,7 @@ async def job(env: dict[str, str], folder: Path, filled: dict[str, str]) -> tupl
     return failed or name, code
 
 
+@pytest.mark.costly
 async def test_an_issue_becomes_a_pull_request_only_by_somebody_who_may_write(tmp_path: Path) -> None:
     with git_server(tmp_path / "served") as server, github_api(TOKEN, IssuesApi) as api:
         assert isinstance(api, IssuesApi)
@@ -139,6 +140,7 @@ async def test_an_issue_becomes_a_pull_request_only_by_somebody_who_may_write(tm
         assert context.split("\n\n") == ["It is wrong", HOSTILE, HOSTILE]
 
 
+@pytest.mark.costly
 async def test_a_pipeline_with_a_task_becomes_a_merge_request(tmp_path: Path) -> None:
     with git_server(tmp_path / "served") as server, github_api(TOKEN, GitlabApi) as api:
         server.credentials = ("deputize", TOKEN)
@@ -208,6 +210,7 @@ async def served(listening: socket.socket, api: SlackApi, environ: dict[str, str
         await serving
 
 
+@pytest.mark.costly
 async def test_a_call_is_answered_in_slack_only_by_those_who_may(tmp_path: Path) -> None:
     work = call("bash", command="rm -rf build && echo '<!channel> done'")
     (tmp_path / "script.json").write_text(json.dumps({"rules": [{"turns": [[work], [say("It is done.")]]}]}))

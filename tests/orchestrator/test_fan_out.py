@@ -40,6 +40,7 @@ SHOWN = '("tax", "discount", "shipping", "rounding")'
 """What the example shows; it is executed with fewer, too."""
 
 
+@pytest.mark.costly
 async def test_verified_fixes_become_one_pull_request_at_each_host_and_a_lie_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

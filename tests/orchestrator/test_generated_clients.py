@@ -72,6 +72,7 @@ async def finished(service: FakeService) -> None:
     service.finish(id, summary="42")
 
 
+@pytest.mark.costly
 async def test_a_python_client_runs_a_delegation(
     document: Path, tmp_path: Path, url: str, service: FakeService
 ) -> None:

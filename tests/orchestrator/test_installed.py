@@ -102,6 +102,7 @@ def hint_of_the_demo(said: str) -> str:
     return hint
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python.parents[1].name)
 async def test_it_is_installed_as_documented_and_its_blocks_run_on_every_python(python: Path, tmp_path: Path) -> None:

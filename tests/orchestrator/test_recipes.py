@@ -77,6 +77,7 @@ def test_there_are_the_five() -> None:
     assert len(BLOCKS) == TEXT.count("\n## ") == TEXT.count("\n```\n") == 5
 
 
+@pytest.mark.costly
 async def test_each_runs_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "script.json").write_text(json.dumps({"rules": RULES}))
     here: dict[str, Any] = {

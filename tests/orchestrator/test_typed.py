@@ -115,6 +115,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("checker", sampled({each: each for each in CHECKERS}, 2))
 def test_a_script_and_all_examples_are_typed_and_each_typo_is_found(checker: str, tmp_path: Path) -> None:
     """The examples of the documents, all at once, as a checker takes seconds to start: just the typos are wrong."""

@@ -144,6 +144,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(), JSON), st.sampled_from([1, 100, 1000]))
 def test_whatever_a_model_passes_its_event_can_be_read_back(arguments: dict[str, Any], times: int) -> None:

@@ -36,6 +36,7 @@ def threads_change_often() -> Generator[None]:
     gc.set_threshold(*threshold)
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("threads_change_often")
 def test_threads_build_trees_at_the_same_time() -> None:
     def trees(depth: int) -> list[ast.Module]:

@@ -12,6 +12,7 @@ from tests.benchmarks import cancelling
 from tests.benchmarks.number import Number, table
 
 
+@pytest.mark.costly
 @pytest.mark.system
 def test_a_benchmark_measures_and_reports(tmp_path: Path) -> None:
     report = tmp_path / "numbers.json"

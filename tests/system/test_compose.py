@@ -178,6 +178,7 @@ def test_a_worker_whose_sandbox_does_not_work_takes_no_work_ends_and_reports_it(
         assert sum(client.llen(key) for key in queue_keys()) == 1
 
 
+@pytest.mark.costly
 def test_doctor_is_well_inside_the_containers(guarded_redis: str, tmp_path: Path) -> None:
     for name in ("worker", "orchestrator"):
         secrets = {"redis_url": guarded_redis, "anthropic_api_key": "key", "deputize_token": "t" * 32}

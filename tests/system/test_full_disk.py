@@ -28,6 +28,7 @@ GROWN = ("one reply", "many files", "words", "outputs", "arguments", "a file ove
 """Records, each on a stack of its own; the first always. For the others: `python -m tests.system.disk_filler`."""
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("record", sampled({record: record for record in GROWN}, len(GROWN)))
 def test_a_run_whose_record_fills_the_disk_ends_before_the_store_does(record: str) -> None:
     (found,) = filled(record).values()
@@ -36,12 +37,14 @@ def test_a_run_whose_record_fills_the_disk_ends_before_the_store_does(record: st
     assert "the disk of all records takes only" in found["errors"][0]
 
 
+@pytest.mark.costly
 def test_a_caller_whose_delegations_fill_the_disk_is_refused_before_the_store_ends() -> None:
     (found,) = filled(DELEGATIONS).values()
     assert (found["honest"], found["starts"]) == (["completed", 1], 1)
     assert "no space left at" in found["summary"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kinds", sampled({" and ".join(kinds): (kinds,) for kinds in TRIED}, 3))
 def test_a_run_that_fills_the_disk_loses_its_files_and_everything_goes_on(kinds: tuple[str, ...]) -> None:
     for kind, found in filled(*kinds).items():

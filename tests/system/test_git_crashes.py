@@ -75,6 +75,7 @@ def prepare(server: GitServer, api: GithubApi, name: str) -> Callable[[], object
     return name
 
 
+@pytest.mark.costly
 async def test_a_worker_killed_at_any_moment_delivers_once(redis_url: str, tmp_path: Path, is_thorough: bool) -> None:
     source = make_repository(tmp_path / "source", {"app.py": "one\n"})
     with git_server(tmp_path / "served") as server, github_api(TOKEN) as api:

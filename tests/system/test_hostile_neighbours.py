@@ -35,6 +35,7 @@ async def honest(fleet: Fleet, folder: Path) -> float:
     return taken
 
 
+@pytest.mark.costly
 async def test_hostile_runs_hardly_slow_an_honest_one_down(redis_url: str, tmp_path: Path, is_thorough: bool) -> None:
     async with open_fleet(redis_url, tmp_path / "home", mcp_config=servers(tmp_path), lease_seconds=15) as fleet:
         worker = await fleet.start()

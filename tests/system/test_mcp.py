@@ -39,6 +39,7 @@ def server(home: Path, **variables: str) -> StdioServerParameters:
     return StdioServerParameters(command=PROGRAM, args=["mcp"], env=given, cwd=project)
 
 
+@pytest.mark.costly
 async def test_the_first_call_starts_what_it_needs_and_no_more(home: Path) -> None:
     parameters = server(home)
     async with Client(parameters) as client:
@@ -63,6 +64,7 @@ async def test_the_first_call_starts_what_it_needs_and_no_more(home: Path) -> No
         assert {**again, "patch": None} == said
 
 
+@pytest.mark.costly
 async def test_a_client_that_is_gone_leaves_no_work_it_waited_for(home: Path) -> None:
     parameters = server(home)
     async with Client(parameters) as client:

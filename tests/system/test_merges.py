@@ -25,6 +25,7 @@ CHECK: dict[str, Any] = {
 """Fails where one result uses what another one removes; waits until the test lets it go on."""
 
 
+@pytest.mark.costly
 async def test_a_killed_worker_is_replaced_and_the_pair_is_named(fleet: Fleet, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()

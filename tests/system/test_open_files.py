@@ -21,6 +21,7 @@ NESTED = [[call("call_subagent", task="child", tools=["bash", "write_file"])]]
 HEAVY = [[call("bash", command="sleep 100", run_in_background=True)] * 3, *PLAIN]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "turns", [PLAIN, NESTED, HEAVY], ids=["plain", "with subagents", "with commands in the background"]
 )

@@ -41,6 +41,7 @@ async def questions(fleet: Fleet, number: int) -> list[PermissionRequest]:
     return await until(there, 120)
 
 
+@pytest.mark.costly
 @pytest.mark.requirement("S003-003")
 async def test_a_hundred_runs_that_wait_leave_the_slots_to_others(asking: Fleet, tmp_path: Path) -> None:
     await asking.start()

@@ -44,6 +44,7 @@ async def test_five_runs_begin_within_their_share_beside_two_hundred_at_a_single
     await fleet.kill("1")
 
 
+@pytest.mark.costly
 async def test_each_run_is_carried_out_once_whenever_workers_are_killed(redis_url: str, tmp_path: Path) -> None:
     settings = {"lease_seconds": 2, "claim_seconds": 3, "shutdown_seconds": 1, "concurrency": 2}
     async with open_fleet(redis_url, tmp_path / "home", **settings) as fleet, Counting.open() as counting:

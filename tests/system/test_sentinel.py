@@ -17,6 +17,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
+@pytest.mark.costly
 async def test_a_killed_primary_is_replaced_and_no_effect_is_repeated(watched: Watched, tmp_path: Path) -> None:
     own = {"lease_seconds": 2, "shutdown_seconds": 1, "local": False, "redis": {"replicas": 1}}
     async with open_fleet(watched.url, tmp_path / "home", **own) as fleet, Counting.open() as counting:

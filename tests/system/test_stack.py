@@ -63,6 +63,7 @@ def use(home: Path) -> Iterator[Callable[..., User]]:
         gone({stack.pid})
 
 
+@pytest.mark.costly
 def test_a_stack_lives_as_long_as_it_is_used(home: Path, use: Callable[..., User]) -> None:
     first = use("workers=2")
     assert ready(first.stack)  # before there is a second one: of two at once, either may be the first
@@ -104,6 +105,7 @@ def test_of_many_who_start_a_stack_at_once_one_does(use: Callable[..., User]) ->
     assert len({user.stack["pid"] for user in users}) == 1
 
 
+@pytest.mark.costly
 @pytest.mark.requirement("P-16")
 def test_nothing_outlives_a_killed_supervisor_and_the_next_user_starts_anew(use: Callable[..., User]) -> None:
     user = use("workers=2")
@@ -116,6 +118,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_user_starts_anew(use:
     assert ready(next_one.stack)
 
 
+@pytest.mark.costly
 @pytest.mark.requirement("P-16")
 def test_no_command_of_a_delegation_outlives_a_killed_supervisor(use: Callable[..., User], tmp_path: Path) -> None:
     stack = use(f"model={script(tmp_path, [call('bash', command='exec sleep 987')])}").stack
@@ -141,6 +144,7 @@ def test_a_killed_worker_or_api_is_started_again_at_the_same_address(shared: Use
     until_sync(lambda: ready(stack), timeout=45)
 
 
+@pytest.mark.costly
 def test_a_killed_redis_comes_back_with_its_data(shared: User) -> None:
     stack = shared.stack
     with redis.Redis.from_url(stack["redis_url"], decode_responses=True) as client:
@@ -157,6 +161,7 @@ def _answer(client: redis.Redis) -> object:
         return None
 
 
+@pytest.mark.costly
 def test_a_killed_user_leaves_no_lock_and_data_is_kept_from_one_stack_to_the_next(use: Callable[..., User]) -> None:
     user = use(NO_WORKERS)
     with redis.Redis.from_url(user.stack["redis_url"]) as client:
@@ -168,6 +173,7 @@ def test_a_killed_user_leaves_no_lock_and_data_is_kept_from_one_stack_to_the_nex
         assert client.get("deputize:test:kept") == b"yes"
 
 
+@pytest.mark.costly
 def test_a_stack_in_the_foreground_stops_with_its_supervisor_and_refuses_a_second_one(use: Callable[..., User]) -> None:
     supervisor = use("foreground=yes", "port=0")
     members = family(supervisor.stack["pid"])
@@ -186,6 +192,7 @@ def test_a_port_that_is_taken_is_reported_clearly(use: Callable[..., User]) -> N
     assert "Address already in use" in said["message"]
 
 
+@pytest.mark.costly
 def test_a_redis_that_does_not_answer_is_reported_clearly(use: Callable[..., User]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

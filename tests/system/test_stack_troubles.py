@@ -46,6 +46,7 @@ def folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's")
 def test_a_full_disk_is_reported_and_forgotten_as_soon_as_there_is_room(folder: Path) -> None:
     ended = subprocess.run(
@@ -75,6 +76,7 @@ def test_a_supervisor_whose_redis_does_not_stop_stops_all_the_same(folder: Path)
     user.leave()
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("setpriv"), reason="a promise of Linux")
 def test_no_other_process_of_the_same_user_reads_the_environment_of_ours(folder: Path) -> None:
     """Root may read everything, so without its capabilities: then its rights are those of any user."""
@@ -96,6 +98,7 @@ def test_no_other_process_of_the_same_user_reads_the_environment_of_ours(folder:
     gone(members, timeout=20)
 
 
+@pytest.mark.costly
 def test_a_stack_that_is_only_read_gets_a_worker_when_there_is_work(folder: Path) -> None:
     reader = User(folder / "home", "workers=0")
     supervisor = reader.stack["pid"]
@@ -111,6 +114,7 @@ def test_a_stack_that_is_only_read_gets_a_worker_when_there_is_work(folder: Path
     gone(members, timeout=20)
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's")
 def test_a_disk_that_fills_up_while_a_command_waits_is_reported_at_once(folder: Path) -> None:
     """Another program fills it: what the command itself writes too much of, its worker removes."""

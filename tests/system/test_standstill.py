@@ -70,6 +70,7 @@ async def test_a_loop_that_stands_still_for_good_takes_its_worker_down_and_not_t
     assert "standing_worker.py" in log  # where it stood
 
 
+@pytest.mark.costly
 async def test_a_standstill_before_its_turn_is_kept_takes_two_workers_down_and_no_third(
     patient: Fleet, tmp_path: Path
 ) -> None:
@@ -80,6 +81,7 @@ async def test_a_standstill_before_its_turn_is_kept_takes_two_workers_down_and_n
     assert any(worker.poll() is None for worker in patient.workers.values())
 
 
+@pytest.mark.costly
 async def test_a_run_that_stops_its_workers_ends_alone_and_no_other_run_loses_anything(
     patient: Fleet, tmp_path: Path
 ) -> None:
@@ -102,6 +104,7 @@ async def test_a_run_that_stops_its_workers_ends_alone_and_no_other_run_loses_an
     assert sum(worker.poll() is None for worker in patient.workers.values()) >= 1
 
 
+@pytest.mark.costly
 async def test_a_run_whose_own_process_cannot_start_ends_and_names_where_the_reason_is(
     redis_url: str, tmp_path: Path
 ) -> None:
@@ -119,6 +122,7 @@ async def test_a_run_whose_own_process_cannot_start_ends_and_names_where_the_rea
         await until(lambda: ended in log.read_text())
 
 
+@pytest.mark.costly
 async def test_a_run_whose_own_process_never_begins_ends_and_its_worker_goes_on(redis_url: str, tmp_path: Path) -> None:
     """The process holds its interpreter, so that nothing in it can end it."""
     async with open_fleet(redis_url, tmp_path / "home", claim_seconds=1, concurrency=1) as fleet:
@@ -139,6 +143,7 @@ async def test_a_run_whose_own_process_never_begins_ends_and_its_worker_goes_on(
         await until(lambda: worker.poll() == 0)
 
 
+@pytest.mark.costly
 async def test_a_process_of_one_run_that_stays_after_it_is_ended(patient: Fleet, tmp_path: Path) -> None:
     id = await patient.hand_over(model=script(tmp_path, [call("linger")], [say("done")]), tools=["linger"])
     await patient.service.store.redis.hset(record_key(id), "stalls", 2)
@@ -150,6 +155,7 @@ async def test_a_process_of_one_run_that_stays_after_it_is_ended(patient: Fleet,
     await until(lambda: not alone(patient))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_process_of_one_run_hands_it_over_when_its_worker_ends(
     patient: Fleet, tmp_path: Path, number: signal.Signals

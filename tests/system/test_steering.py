@@ -46,6 +46,7 @@ async def kill(fleet: Fleet, id: str) -> None:
                 await fleet.start(f"after {turns.pop(0)}", wait=False)
 
 
+@pytest.mark.costly
 async def test_every_message_is_read_once_in_a_storm_of_kills(redis_url: str, tmp_path: Path) -> None:
     look = {"blocks": [say("I look."), call("glob", pattern="{{calls}}.txt")], "repeat": TURNS, "delay": 0.02}
     model = script(tmp_path, look, [say("done")])

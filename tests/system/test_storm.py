@@ -12,6 +12,7 @@ from tests.system.storm import rage
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(420)]
 
 
+@pytest.mark.costly
 @pytest.mark.requirement("P-16", "P-14")
 async def test_delegations_survive_a_storm(redis_process: RedisProcess, tmp_path: Path, is_thorough: bool) -> None:
     many, seconds, kills = (100, 14, 12) if is_thorough else (40, 6, 5)

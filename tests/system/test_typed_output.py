@@ -18,6 +18,7 @@ MANY = 12_000
 """Files of the workspace: at its end a run compares them, which takes longer than a kill."""
 
 
+@pytest.mark.costly
 async def test_a_worker_killed_after_the_call_leaves_the_output_to_the_next_one(fleet: Fleet, tmp_path: Path) -> None:
     source = tmp_path / "many"
     for number in range(MANY):

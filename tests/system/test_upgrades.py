@@ -125,6 +125,7 @@ async def upgrade(redis_url: str, older: Path, folder: Path) -> AsyncGenerator[U
             yield begun
 
 
+@pytest.mark.costly
 async def test_the_service_is_upgraded_first(redis_url: str, older: Path, tmp_path: Path) -> None:
     async with upgrade(redis_url, older, tmp_path) as upgrading:
         await upgrading.use("newer-service", instead_of="older-service")
@@ -138,6 +139,7 @@ async def test_the_service_is_upgraded_first(redis_url: str, older: Path, tmp_pa
         assert await upgrading.wrong() == []
 
 
+@pytest.mark.costly
 async def test_the_workers_are_upgraded_first(redis_url: str, older: Path, tmp_path: Path) -> None:
     async with upgrade(redis_url, older, tmp_path) as upgrading:
         await upgrading.versions.worker("newer", "newer-worker")

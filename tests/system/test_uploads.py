@@ -25,6 +25,7 @@ async def content(archive: bytes) -> AsyncIterator[bytes]:
     yield archive
 
 
+@pytest.mark.costly
 async def test_the_next_worker_begins_anew_when_one_is_killed_while_it_extracts(fleet: Fleet, tmp_path: Path) -> None:
     contents = {f"top/{number:04}": os.urandom(20_000) * 50 for number in range(250)}
     await fleet.start("1")

@@ -36,6 +36,7 @@ async def ended(fleet: Fleet, id: str) -> ToolAgentResult:
     return await until(there, 90)
 
 
+@pytest.mark.costly
 @pytest.mark.system
 @pytest.mark.parametrize("on", GROUNDS)
 async def test_a_worker_killed_on_any_ground_is_replaced_and_the_model_is_not_asked_again(
@@ -58,6 +59,7 @@ async def test_a_worker_killed_on_any_ground_is_replaced_and_the_model_is_not_as
     assert [*fleet.settings.workspaces.glob(f"{id}.*")] == []
 
 
+@pytest.mark.costly
 @pytest.mark.system
 async def test_a_worker_killed_when_a_result_has_gone_back_costs_no_round(fleet: Fleet, tmp_path: Path) -> None:
     await fleet.start("1")

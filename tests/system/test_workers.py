@@ -33,6 +33,7 @@ async def test_a_worker_carries_out_what_was_handed_over_before_it_came(fleet: F
     assert (await fleet.result(id)).termination_reason == "completed"
 
 
+@pytest.mark.costly
 async def test_a_batch_is_spread_over_workers_and_every_event_is_heard_once(fleet: Fleet, tmp_path: Path) -> None:
     await asyncio.gather(fleet.start("1"), fleet.start("2"))
     model = script(tmp_path, {"blocks": [WRITE], "delay": 0.2}, [say("done")])

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 # Of each list, so that ``make test`` tries something of all of them.
+@pytest.mark.costly
 @pytest.mark.parametrize("case", [each for cases in LISTS for each in sampled({str(case): case for case in cases}, 20)])
 async def test_an_honest_run_is_not_refuted(
     case: Case, worker: Bench, redis_url: str, tmp_path: Path, record_property: Callable[[str, object], None]

@@ -14,6 +14,7 @@ from tests.verdict.lies import LIES
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
+@pytest.mark.costly
 async def test_the_honest_attempt_wins_behind_four_lies(worker: Bench, tmp_path: Path) -> None:
     alike = [each for each in LIES if each.files is PRICE and [*each.checks] == [UNITTEST] and not each.request]
     lies = [each for each in alike if not (each.prepare or each.later or each.then)][:4]

@@ -107,6 +107,7 @@ def _held(read: Callable[[str], object], text: str) -> float:
     return longest
 
 
+@pytest.mark.costly
 def test_a_quadratic_function_and_one_that_holds_the_lock_are_found() -> None:
     quadratic = SHAPES["blanks between"]
     assert "four times" in _mistake(re.compile(r" +c").search, quadratic)

@@ -89,6 +89,7 @@ async def test_a_merge_is_merged_with_another_result_and_done_again(bench: Bench
     assert both.files_modified == again.files_modified == ["0", "1", "2"]
 
 
+@pytest.mark.costly
 async def test_a_merge_that_passes_is_verified_and_one_that_fails_names_the_pair(bench: Bench, project: Path) -> None:
     one = await run(bench, project, "sed -i s/one/uno/ a.py", verify=[CHECK])
     two = await run(bench, project, "echo 'from a import one; one()' > c.py", verify=[CHECK])
@@ -132,6 +133,7 @@ async def test_what_falls_short_is_merged_only_with_checks(bench: Bench, project
     assert made.request.require == "improved"
 
 
+@pytest.mark.costly
 async def test_one_that_fails_the_checks_alone_is_named_alone(bench: Bench, project: Path) -> None:
     ids = [await run(bench, project, command) for command in ("echo X=1 > c.py", "echo '1/0' > d.py")]
     result = await merge(bench, project, *ids, verify=[CHECK])
@@ -300,6 +302,7 @@ class Test(unittest.TestCase):
 """
 
 
+@pytest.mark.costly
 async def test_what_one_result_repaired_and_another_one_breaks_names_both(bench: Bench, project: Path) -> None:
     """In the merge the test fails as before all of them, and another one is repaired."""
     (project / "test_a.py").write_text(TESTS)

@@ -169,6 +169,7 @@ async def test_a_delegation_of_many_turns_reads_most_of_its_input(redis_url: str
     assert result.usage.cache_saved_usd > 0
 
 
+@pytest.mark.costly
 async def test_a_turn_of_many_calls_does_not_lose_the_cache(redis_url: str, tmp_path: Path) -> None:
     many = [Turn([call("glob", pattern=f"*{turn}-{number}.py") for number in range(25)]) for turn in range(2)]
     async with (

@@ -69,6 +69,7 @@ def pair(random: Random) -> tuple[Inheritance, DelegationRequest]:
     return mine, DelegationRequest(**asked)
 
 
+@pytest.mark.costly
 @pytest.mark.requirement("S003-002", "S004-007")
 def test_ten_thousand_children_are_never_wider_than_their_parents() -> None:
     random = Random(7)

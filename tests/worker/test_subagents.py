@@ -360,6 +360,7 @@ async def usage_so_far(bench: Bench, id: str) -> int:
     return checkpoint["usage"]["inputTokens"] + checkpoint["usage"]["outputTokens"]
 
 
+@pytest.mark.costly
 async def test_what_children_cost_is_the_parents_and_all_together_hold_its_limit(busy: Bench, tmp_path: Path) -> None:
     turn = {"blocks": [call("glob", pattern="{{calls}}")], "usage": SPENT, "repeat": 20}
     first = {"blocks": [delegate(f"child {n}") for n in range(3)], "usage": SPENT}

@@ -163,6 +163,7 @@ async def test_what_only_the_service_knows_is_reported_by_line_too(redis_url: st
     assert [path.name for path in tmp_path.iterdir()] == ["tasks.jsonl"]
 
 
+@pytest.mark.costly
 async def test_of_a_batch_in_pieces_none_goes_on_when_one_is_refused(redis_url: str) -> None:
     using = settings(redis_url=redis_url)
     source = BatchInput.of("t.jsonl", None, RequestOptions({}))

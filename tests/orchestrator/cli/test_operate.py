@@ -255,6 +255,7 @@ async def _logged(id: str, here: dict[str, Any]) -> bool:
     return id in (await deputize("logs", id, **here)).out
 
 
+@pytest.mark.costly
 @pytest.mark.system
 async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted", "DEPUTIZE_PORT": "0"}
@@ -287,6 +288,7 @@ async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> Non
     assert not (tmp_path / "stack.json").exists()
 
 
+@pytest.mark.costly
 @pytest.mark.system
 async def test_a_detached_start_that_fails_reports_the_reason_and_leaves_nothing(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_SANDBOX": "required", "PATH": "/nonexistent"}

@@ -236,6 +236,7 @@ async def test_what_is_typed_shows_and_a_question_answered_elsewhere_makes_room_
         assert FIRST not in service.given_answers
 
 
+@pytest.mark.costly
 async def test_in_a_fleet_the_call_the_task_and_the_diff_stay_in_sight(
     url: str, service: FakeService, tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ async def test_no_command_runs_what_a_folder_names(
         assert planted.ran() == [], arguments
 
 
+@pytest.mark.costly
 @pytest.mark.system
 async def test_no_stack_runs_what_a_folder_names(planted: Planted, tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "home"), "DEPUTIZE_MODEL": "scripted"}

@@ -192,6 +192,7 @@ def test_every_part_of_it_has_help() -> None:
         assert all(each.help for each in command.params if isinstance(each, click.Option)), name
 
 
+@pytest.mark.costly
 @pytest.mark.system
 async def test_up_and_run_end_with_3_where_a_file_is_wrong_and_heed_one_that_is_right(
     rules: Path, tmp_path: Path

@@ -25,6 +25,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
+@pytest.mark.costly
 async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
     (tmp_path / "logs").mkdir()
@@ -69,6 +70,7 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
     assert "Ctrl-C" in said["Stop"]
 
 
+@pytest.mark.costly
 async def test_on_a_terminal_up_prints_the_link_that_opens_the_page(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
     async with on_terminal("up", "--port", "0", columns=200, **here) as stack:
@@ -94,6 +96,7 @@ async def _only_its_user_is_let_in(home: Path, **here: Any) -> None:
     assert [path.name for path in home.iterdir() if path.is_file() and path.stat().st_mode & 0o077] == []
 
 
+@pytest.mark.costly
 async def test_without_a_token_up_states_which_users_that_trusts_and_no_password(
     redis_process: RedisProcess, tmp_path: Path
 ) -> None:
@@ -113,6 +116,7 @@ async def test_without_a_token_up_states_which_users_that_trusts_and_no_password
         await stack.done()
 
 
+@pytest.mark.costly
 async def test_without_a_service_run_brings_its_own_and_settings_that_were_mended_count_at_once(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"rules": [{"turns": [[{"text": "Right."}]]}]}))
@@ -132,6 +136,7 @@ async def test_detached_it_needs_a_service_that_stays(tmp_path: Path) -> None:
     assert "deputize up" in done.err
 
 
+@pytest.mark.costly
 async def test_what_an_interrupted_run_left_behind_goes_on_only_when_asked_for(tmp_path: Path) -> None:
     script = tmp_path / "slow.json"
     turns = [{"delay": 6, "blocks": [{"call": "glob", "arguments": {"pattern": "*"}}]}, [{"text": "All done."}]]
@@ -177,6 +182,7 @@ async def test_what_an_interrupted_run_left_behind_goes_on_only_when_asked_for(t
     assert f"{id} is finished, so it cannot be resumed" in again.err
 
 
+@pytest.mark.costly
 async def test_what_a_killed_stack_left_goes_on_when_asked_for(tmp_path: Path) -> None:
     script = tmp_path / "slow.json"
     turns = [{"delay": 3, "blocks": [{"call": "glob", "arguments": {"pattern": "*"}}]}, [{"text": "All done."}]]

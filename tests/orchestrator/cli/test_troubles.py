@@ -100,6 +100,7 @@ def shell(command: str, url: str, **more: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("unbuffered", sampled({"buffered": "", "unbuffered": "1"}, 2))
 async def test_closed_and_full_outputs_lose_no_result_in_silence(
     url: str, service: FakeService, unbuffered: str

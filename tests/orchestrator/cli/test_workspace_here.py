@@ -59,6 +59,7 @@ def test_a_repository_that_is_the_home_directory_is_not_a_project(
     assert workspace_here(settings(), GIVEN) is None
 
 
+@pytest.mark.costly
 @pytest.mark.system
 async def test_run_and_batch_in_a_repository_work_on_a_copy_of_it(project: Path, tmp_path: Path) -> None:
     (project / "tasks.txt").write_text("one\n")

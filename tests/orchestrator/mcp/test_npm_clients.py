@@ -73,6 +73,7 @@ def check(result: dict[str, Any], service: FakeService) -> None:
     assert content["effectiveLimits"]["maxTurns"] == 3
 
 
+@pytest.mark.costly
 async def test_the_inspector_over_http_finds_portable_schemas_and_delegates(
     node: Path, url: str, service: FakeService, tmp_path: Path
 ) -> None:

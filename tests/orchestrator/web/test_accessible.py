@@ -50,6 +50,7 @@ async def findings(page: Page, axe: str, view: str) -> list[str]:
     return found
 
 
+@pytest.mark.costly
 async def test_axe_finds_nothing_on_any_view(pages: Pages, axe: str, tmp_path: Path) -> None:
     service = FakeService()
     parent, child = await family(service)

@@ -18,6 +18,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
+@pytest.mark.costly
 async def test_a_run_is_sent_a_message_wrapped_up_cancelled_continued_and_retried(pages: Pages) -> None:
     service = FakeService()
     id = await delegated(service, "the task")

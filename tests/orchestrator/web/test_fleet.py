@@ -32,6 +32,7 @@ SPENT = EndpointCapacity(endpoint="91de", model="m", key=2, spent=True, until=no
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
+@pytest.mark.costly
 async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pages: Pages) -> None:
     service = FakeService()
     parent, child = await family(service)
@@ -160,6 +161,7 @@ async def test_one_or_all_that_are_shown_are_cancelled_after_a_second_click(page
         await until(lambda: cancelled() == [1, 3, 5])
 
 
+@pytest.mark.costly
 async def test_results_for_a_review_are_in_the_services_order_with_their_reasons(pages: Pages) -> None:
     service = FakeService()
 

@@ -16,6 +16,7 @@ CLASSES = {"✓": "succeeded", "?": "waiting", "✗": "failed", "–": "cancelle
 COLOURS = {"✓": "good", "?": "warn", "✗": "bad", "–": "idle"}
 
 
+@pytest.mark.costly
 async def test_a_result_has_its_mark_in_the_fleet_above_the_run_and_below_its_parent(pages: Pages) -> None:
     service = FakeService()
     parent = await delegated(service, "all of them")

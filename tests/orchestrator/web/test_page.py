@@ -58,6 +58,7 @@ async def is_as_wide_as_its_screen(page: Page) -> bool:
     return await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+@pytest.mark.costly
 async def test_foreign_text_is_text_wherever_it_stands(pages: Pages) -> None:
     service = FakeService()
     id = await everywhere(service)
@@ -93,6 +94,7 @@ async def test_foreign_text_is_text_wherever_it_stands(pages: Pages) -> None:
             assert await is_as_wide_as_its_screen(page)
 
 
+@pytest.mark.costly
 async def test_a_token_is_asked_for_and_what_it_may_not_do_is_explained(pages: Pages, tmp_path: Path) -> None:
     service = FakeService()
     id = await delegated(service)
@@ -178,6 +180,7 @@ async def set_hidden(page: Page, hidden: bool) -> None:
     )
 
 
+@pytest.mark.costly
 async def test_a_page_without_a_stream_polls_and_a_hidden_one_has_none(pages: Pages) -> None:
     service = FakeService()
     id = await delegated(service, "the task")

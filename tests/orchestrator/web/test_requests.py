@@ -77,6 +77,7 @@ async def test_an_answer_on_the_page_decides_about_the_call(redis_url: str, tmp_
         assert (await bench.result(id)).files_modified == ["b.txt"]
 
 
+@pytest.mark.costly
 async def test_of_two_answers_the_first_counts_and_the_other_page_shows_it(pages: Pages) -> None:
     service = FakeService()
     id = await delegated(service)
@@ -128,6 +129,7 @@ async def test_several_are_compact_and_are_answered_at_once(pages: Pages) -> Non
         assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+@pytest.mark.costly
 async def test_a_card_names_the_task_and_each_thing_once(pages: Pages) -> None:
     service = FakeService()
     id = await delegated(service)

@@ -145,6 +145,7 @@ async def test_the_usage_has_the_children_however_late_their_list_comes(pages: P
         await expect(page.get_by_role("rowheader", name="Child: help")).to_be_visible()
 
 
+@pytest.mark.costly
 async def test_of_five_thousand_steps_those_that_are_seen_are_elements(pages: Pages) -> None:
     service = FakeService()
     id = await delegated(service, "very long")

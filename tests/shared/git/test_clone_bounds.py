@@ -52,6 +52,7 @@ def flat(source: Path, count: int) -> str:
     return tree_of(source, *(f"100644 blob {blob}\tf{number:07}" for number in range(count)))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["flat", "nested", "empty", "submodules"])
 def test_a_commit_of_too_many_entries_is_refused_before_it_is_checked_out(
     kind: str, server: GitServer, source: Path, tmp_path: Path

@@ -116,6 +116,7 @@ def reached(sandbox: SandboxSettings) -> set[str]:
     return found
 
 
+@pytest.mark.costly
 def test_a_sandbox_within_another_one_is_in_nothing_wider_than_either() -> None:
     random = Random(3)
     of_set_up = {name for name in RunSandbox.model_fields if name.startswith("setup")}

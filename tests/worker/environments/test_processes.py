@@ -52,6 +52,7 @@ def folders(tmp_path: Path) -> list[Path]:
     return [path for path in (tmp_path / "home/workspaces/environments").glob("shop-*") if path.is_dir()]
 
 
+@pytest.mark.costly
 async def test_one_process_prepares_and_the_others_wait_for_it(tmp_path: Path, gate: Path, start: Start) -> None:
     processes = [start() for _ in range(3)]
     await until(lambda: folders(tmp_path), 60)

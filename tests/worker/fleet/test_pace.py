@@ -225,6 +225,7 @@ async def test_nothing_is_granted_before_the_time_that_the_endpoint_asks_for(
     assert [owner for owner, _ in await script.ask({"x": (1, 5)})] == ["x"]
 
 
+@pytest.mark.costly
 async def test_where_all_is_refused_requests_become_rare_until_one_is_served(script: Script) -> None:
     dead = Bucket(0, 0)
     await script.limited()

@@ -51,6 +51,7 @@ def noted(server: GitServer, result: ToolAgentResult) -> str:
     return git(server.root / "project.git", "notes", "--ref", ref, "show", result.git.commit)
 
 
+@pytest.mark.costly
 @pytest.mark.system
 async def test_a_verified_run_is_proved_again_with_its_file_alone(
     bench: Bench, server: GitServer, redis_url: str, tmp_path: Path
@@ -111,6 +112,7 @@ async def proves_elsewhere(proof: Proof, made: Path, server: GitServer, tmp_path
     ]
 
 
+@pytest.mark.costly
 async def test_a_later_delivery_attaches_it_and_secrets_prevent_it(
     bench: Bench, server: GitServer, redis_url: str, tmp_path: Path
 ) -> None:

@@ -186,6 +186,7 @@ async def test_a_wait_ends_where_the_work_has_no_more_time(small: Path) -> None:
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.costly
 async def test_the_long_work_of_another_run_goes_on_while_runs_wait(small: Path) -> None:
     filler, ready = fill(small, "bytes"), asyncio.Barrier(LONG_WORK_THREADS + 2)
     go_on = asyncio.Event()

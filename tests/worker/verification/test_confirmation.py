@@ -23,6 +23,7 @@ COMMAND = "python3 -m unittest > said 2>&1; code=$?; grep -o '^Ran [0-9]*' said 
 MANY = 28
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("seen", "counts"),
     [("{0}", [20, 20]), ("len(self.done) - 1", [20, 20, 30, 30])],

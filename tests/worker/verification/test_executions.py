@@ -114,6 +114,7 @@ async def test_what_succeeds_on_restored_files_alone_is_no_evidence_for_what_was
     assert result.verification.restored
 
 
+@pytest.mark.costly
 async def test_a_compiled_test_that_only_the_candidate_compiles_anew_speaks_against_nothing(
     bench: Bench, tmp_path: Path
 ) -> None:

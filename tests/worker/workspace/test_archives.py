@@ -303,6 +303,7 @@ async def test_hard_links_count_because_the_copy_for_the_comparison_has_each(roo
     await (await made_of(archive, root, max_bytes=2400)).remove()
 
 
+@pytest.mark.costly
 async def test_more_entries_than_allowed_are_refused(root: Path) -> None:
     count = bounds.MAX_ENTRIES + 1
     block = tarfile.TarInfo(".")  # the top, for which nothing is made

@@ -83,6 +83,7 @@ async def compared(tmp_path: Path, seed: int, count: int) -> Counter[str]:
     return counts
 
 
+@pytest.mark.costly
 async def test_each_program_that_bash_starts_was_judged_or_the_line_is_not_plain(tmp_path: Path) -> None:
     counts = await compared(tmp_path, SEED, LINES)
     assert min(counts["plain"], counts["not plain"], counts["started"]) > LINES / 5

@@ -81,6 +81,7 @@ def random_lines(seed: int, count: int) -> list[str]:
     return list(lines)
 
 
+@pytest.mark.costly
 @pytest.mark.requirement("S001-033", "S002-068")
 def test_of_ten_thousand_lines_with_a_forbidden_program_none_is_allowed() -> None:
     found = Counter(classify_line(line).decision for line in random_lines(SEED, LINES))
