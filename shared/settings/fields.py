@@ -209,7 +209,7 @@ class RedisSettings(_Table):
             return url
         netloc = self._credentials(parts.netloc)
         query = urlencode({**dict(parse_qsl(parts.query)), **given}) if given else parts.query
-        return parts._replace(netloc=netloc, query=query).geturl()
+        return f"{parts.scheme}://{netloc}{parts.path}{f'?{query}' if query else ''}"  # geturl() is "unix:/x.sock"
 
     def _credentials(self, netloc: str) -> str:
         before, _, host = netloc.rpartition("@")

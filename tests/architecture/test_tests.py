@@ -13,7 +13,7 @@ from tests.architecture.sources import PACKAGES, ROOT, dotted, name, nodes, pyth
 MAY_SLEEP = (
     "tests/waiting.py",  # the one place that waits
     "tests/benchmarks/",  # models that take their time, by measure
-    "tests/system/storm.py",  # the pace of a storm is what it is about
+    "tests/system/storm/",  # the pace of a storm is what it is about
     "tests/worker/celery_pool/pool_worker.py",  # a worker whose jobs last as long as a test decides
 )
 

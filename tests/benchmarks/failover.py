@@ -30,7 +30,7 @@ from deputize.worker.task import carry_out
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
 from deputize.worker.tools.builtin import BUILTIN
 from tests.benchmarks.number import Number, percentile
-from tests.processes.replication import Node, Replicated
+from tests.processes.replication import Replicated
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
 
@@ -106,14 +106,9 @@ class Load:
             await asyncio.sleep(chance.uniform(0, 0.2))
         await asyncio.to_thread(self.servers.fail_over, replica)
         promoted = time.monotonic()
-        await asyncio.to_thread(self._rejoin, before)
+        await asyncio.to_thread(self.servers.rejoin, before)
         await until(lambda: self.accepted_at > promoted, 60)
         return self.accepted_at - promoted
-
-    def _rejoin(self, node: Node) -> None:
-        node.start()
-        node.follow(self.servers.primary)
-        self.servers.replicas.append(node)
 
     async def lost(self) -> int:
         """Waits until all that is there has ended; returns how many of the accepted ones are gone."""

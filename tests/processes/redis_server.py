@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,9 +24,9 @@ from tests.waiting import until_sync
 class RedisProcess:
     """One server of a test's own. A killed one can be started again with its data."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self.embedded: EmbeddedRedis = prepare(folder)
-        self._options = options
+        self._options, self._environment = options, environment
         self.url = self.embedded.url
         self.client = redis.Redis.from_url(self.url)
         """Kept: a connection costs as much as ten commands."""
@@ -38,6 +38,7 @@ class RedisProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
+            env=self._environment,
         )
         until_sync(self.answers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,10 @@ _AT_ONCE = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"
 class Node(RedisProcess):
     """A server that can have replicas, or be one."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
-        super().__init__(folder, "--bind", "127.0.0.1", "--port", str(self.port), *_AT_ONCE, *options)
+        listens = ("--bind", "127.0.0.1", "--port", str(self.port))
+        super().__init__(folder, *listens, *_AT_ONCE, *options, environment=environment)
 
     def follow(self, primary: Node) -> None:
         self.client.replicaof("127.0.0.1", primary.port)
@@ -38,9 +39,10 @@ class Node(RedisProcess):
 class Replicated:
     """A primary and its replicas. ``url`` leads to the primary, also to one that took over."""
 
-    def __init__(self, folder: Path, replicas: int) -> None:
-        self.primary = Node(folder / "0")
-        self.replicas = [Node(folder / str(number)) for number in range(1, replicas + 1)]
+    def __init__(self, folder: Path, replicas: int, environment: Mapping[str, str] | None = None) -> None:
+        self.primary, *self.replicas = (
+            Node(folder / str(number), environment=environment) for number in range(replicas + 1)
+        )
         for replica in self.replicas:
             replica.follow(self.primary)
         self._address = folder / "at"
@@ -59,6 +61,12 @@ class Replicated:
         self.replicas.remove(to)
         self._address.unlink()
         self._address.symlink_to(to.socket)
+
+    def rejoin(self, node: Node) -> None:
+        """Starts a server that was the primary, as a replica of the one that is it now."""
+        node.start()
+        node.follow(self.primary)
+        self.replicas.append(node)
 
     def close(self) -> None:
         for node in self.nodes:

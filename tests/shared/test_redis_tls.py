@@ -188,6 +188,12 @@ def test_user_and_password_override_those_of_the_address_and_only_the_password_i
     assert again.redis_url == chosen.redis_url
 
 
+@pytest.mark.parametrize("url", ["unix:///tmp/r.sock", "unix:///tmp/r.sock?db=1", "redis://one:1/2"])
+def test_an_address_stays_one_beside_other_settings_of_redis(url: str) -> None:
+    """The standby of a worker refuses ``unix:/tmp/r.sock``."""
+    assert Settings.load(environ={"DEPUTIZE_REDIS_URL": url, "DEPUTIZE_REDIS_REPLICAS": "1"}).redis_url == url
+
+
 def test_a_path_in_the_file_is_relative_to_it(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").touch()
     (tmp_path / "deputize.toml").write_text('redis_url = "rediss://host/0"\n[redis]\nca_file = "ca.pem"\n')

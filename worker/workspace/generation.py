@@ -87,7 +87,9 @@ class Generation:
         new = Generation(self.folder, number)
         for leftover in (new.files, new.status_folder):
             shutil.rmtree(leftover, ignore_errors=True)
-        shutil.copytree(self.status_folder, new.status_folder)
+        new.status_folder.mkdir(mode=0o700)
+        for mark in self.status_folder.iterdir():  # `shutil.copytree` would hide that the disk is full
+            shutil.copy2(mark, new.status_folder)
         new.files.mkdir(mode=0o755)
         if uid_gid := owner():
             os.chown(new.files, *uid_gid)

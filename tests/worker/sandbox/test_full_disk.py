@@ -18,9 +18,10 @@ import pytest
 
 from deputize.shared.errors import RepositoryFailed
 from deputize.shared.log import delegation
-from deputize.shared.request import DirectoryWorkspace
+from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox.bounds import WorkerBounds
+from deputize.worker.sandbox.command import create_status_file
 from deputize.worker.sandbox.full_disk import FullDisk
 from deputize.worker.threads import ALLOWANCE, LONG_WORK_THREADS, run_in_thread, share_threads
 from deputize.worker.verification.grounds.ground import Grounds
@@ -95,12 +96,12 @@ def small(tmp_path: Path) -> Iterator[Path]:
 def fill(disk: Path, what: str) -> Path:
     filler = disk / "other/filler"
     filler.mkdir()
-    with suppress(OSError):
+    with suppress(OSError), (filler / "all").open("wb", buffering=0) as file:
         for number in range(10**6):
             if what == "files":
                 (filler / str(number)).touch()
-            else:
-                (filler / str(number)).write_bytes(bytes(4096))
+            elif not file.write(bytes(4096)):
+                break
     return filler
 
 
@@ -139,6 +140,19 @@ async def test_the_writes_of_a_run_outlast_a_disk_that_another_one_has_filled(
         assert changes
         assert workspace.snapshots.history.lacks == ""
         other.close()
+
+
+async def test_another_attempt_begins_when_there_is_room_for_the_marks_of_the_one_before(
+    workspace: Workspace, small: Path
+) -> None:
+    with os.fdopen(create_status_file(workspace.status_folder, "call_1_1"), "w") as mark:
+        mark.write('{"exit-code": 0}')
+    filler = fill(small, "bytes")
+    beginning = asyncio.create_task(Workspace.create(EmptyWorkspace(kind="empty"), "dlg_1", small, attempt=2))
+    assert not (await asyncio.wait({beginning}, timeout=0.3))[0]
+    shutil.rmtree(filler)
+    with closing(await beginning) as begun:
+        assert [each.name for each in begun.status_folder.iterdir()] == ["call_1_1"]
 
 
 async def test_no_command_begins_on_a_full_disk_and_one_that_failed_on_it_is_known(small: Path) -> None:
