@@ -20,6 +20,8 @@ _EQUAL, _AT_LEAST, _ANY_BIT = 0x15, 0x35, 0x45
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 _X32 = 0x40000000
 _CLONE3 = 435
+_PAGE = 4096
+_HUGE = 0o4000  # SHM_HUGETLB
 _NEW_NAMESPACES = 0x7E020000
 _FAMILIES = (1, 2, 10, 16)  # UNIX, INET, INET6, NETLINK: the network namespace isolates the rest except VSOCK
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
@@ -47,12 +49,13 @@ class _Machine:
     socket: int
     socketpair: int
     ioctl: int
+    shmget: int
     denied: tuple[int, ...]
 
 
 # In both tables, in this order: other processes' memory; keys; bpf, perf, userfaultfd; mounts and namespaces;
 # modules, kexec, reboot, swap, quota, accounting, log; clocks; handles; fanotify; memory that dodges the
-# address-space limit (shmget, memfd_create); names of the host; obsolete calls.
+# address-space limit (memfd_create); names of the host; obsolete calls.
 _MACHINES = {
     "x86_64": _Machine(
         audit=0xC000003E,
@@ -60,11 +63,12 @@ _MACHINES = {
         socket=41,
         socketpair=53,
         ioctl=16,
+        shmget=29,
         denied=(
             *(101, 310, 311, 312, 248, 249, 250, 321, 298, 323),
             *(165, 166, 155, 161, 272, 308),
             *(175, 313, 176, 246, 320, 169, 167, 168, 179, 163, 103),
-            *(164, 227, 159, 305, 303, 304, 300, 29, 319, 170, 171),
+            *(164, 227, 159, 305, 303, 304, 300, 319, 170, 171),
             *(153, 180, 212, 134, 136, 154, 156, 172, 173, 174, 177, 178),
             203,  # sched_setaffinity: commands are tied to the processors of their run
         ),
@@ -75,11 +79,12 @@ _MACHINES = {
         socket=198,
         socketpair=199,
         ioctl=29,
+        shmget=194,
         denied=(
             *(117, 270, 271, 272, 217, 218, 219, 280, 241, 282),
             *(40, 39, 41, 51, 97, 268),
             *(105, 273, 106, 104, 294, 142, 224, 225, 60, 89, 116),
-            *(170, 112, 171, 266, 264, 265, 262, 194, 279, 161, 162),
+            *(170, 112, 171, 266, 264, 265, 262, 279, 161, 162),
             *(58, 42, 18),
             122,  # sched_setaffinity
         ),
@@ -115,6 +120,12 @@ def _arguments(machine: _Machine) -> list[bytes]:
         blocks[call] = [_step(_LOAD, _ARGUMENTS), *allowed, _step(_RETURN, _EPERM)]
     refused = [step for request in _TERMINAL_INJECTION for step in _if(request, _EPERM)]
     blocks[machine.ioctl] = [_step(_LOAD, _ARGUMENTS + 8), *refused]
+    # A page is what PostgreSQL locks its data with; 4,096 of them, the kernel's limit, dodge no more than 16 MiB.
+    size, high, options = _ARGUMENTS + 8, _ARGUMENTS + 12, _ARGUMENTS + 16
+    small = [_step(_LOAD, high), _step(_EQUAL, 0, 1, 0), _step(_RETURN, _EPERM)]
+    small += [_step(_LOAD, size), _step(_AT_LEAST, _PAGE + 1, 0, 1), _step(_RETURN, _EPERM)]
+    small += [_step(_LOAD, options), _step(_ANY_BIT, _HUGE, 0, 1), _step(_RETURN, _EPERM)]
+    blocks[machine.shmget] = small
     steps: list[bytes] = []
     for call, block in blocks.items():
         steps += [_step(_EQUAL, call, 0, len(block) + 1), *block, _step(_RETURN, _ALLOW)]

@@ -61,6 +61,10 @@ def judge(program: bytes, audit: int, number: int, *arguments: int) -> int:
         (X86, 16, (0, 0x5401), ALLOW),  # ioctl: TCGETS
         (X86, 16, (0, 0x5412), PERMISSION),  # ioctl: TIOCSTI
         (X86, 16, (0, 0x541C), PERMISSION),  # ioctl: TIOCLINUX
+        (X86, 29, (0, 56, 0o1600), ALLOW),  # shmget: as PostgreSQL locks its data
+        (X86, 29, (0, 4097, 0o1600), PERMISSION),
+        (X86, 29, (0, 1 << 32, 0o1600), PERMISSION),
+        (X86, 29, (0, 56, 0o5600), PERMISSION),  # shmget: of a huge page
         (X86, 0x40000000 | 59, (), KILL),  # execve of the x32 kind
         (ARM, 63, (), ALLOW),  # read
         (ARM, 117, (), PERMISSION),  # ptrace
@@ -72,6 +76,8 @@ def judge(program: bytes, audit: int, number: int, *arguments: int) -> int:
         (ARM, 220, (0x11,), ALLOW),
         (ARM, 198, (2, 1), ALLOW),  # socket: INET
         (ARM, 198, (38, 5), PERMISSION),  # socket: ALG
+        (ARM, 194, (0, 4096, 0o1600), ALLOW),  # shmget
+        (ARM, 194, (0, 4097, 0o1600), PERMISSION),
         (ARM, 29, (0, 0x5412), PERMISSION),
     ],
 )
