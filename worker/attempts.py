@@ -359,6 +359,7 @@ class Attempt:
                 skills="get_skill" in tools.kit,
                 own=run.claim.request.system_prompt,
                 hosts=tuple(self.offer.profile.allowed_hosts),
+                services=tuple(map(str, self._project.services)),
             ),
             tools=tools.specs,
             tool_names=call_names(tools.kit),

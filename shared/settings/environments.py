@@ -43,6 +43,12 @@ def _input(pattern: str) -> str:
     return pattern
 
 
+def _once(names: list[str]) -> list[str]:
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{twice[:100]!r} is listed twice")
+    return names
+
+
 VariableName = Annotated[str, AfterValidator(_variable)]
 
 
@@ -62,6 +68,8 @@ class EnvironmentSettings(BaseModel):
     """How long the script may take."""
     inputs: list[Annotated[str, AfterValidator(_input)]] = [*LOCK_FILES]
     """Patterns of the files that the script sees. While they are the same, it is not run again. ``**`` is all files."""
+    services: Annotated[list[str], AfterValidator(_once)] = []
+    """Names of tables ``services.NAME``: programs that run beside the commands of each run and check."""
     maintenance: str = ""
     """A script that is run without a network before each run, and before each execution of a check."""
     show: list[AbsolutePath] = []

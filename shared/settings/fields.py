@@ -31,10 +31,10 @@ from ..request import ApprovalMode, Limits
 from ..request_options import Effort
 from ..webhooks import Webhook, parsed_secret, wrong_url
 from .credentials import CredentialTables
-from .environments import EnvironmentSettings
 from .models import ModelPrice, ModelSettings, check_name
 from .sandbox import SandboxSettings, sandbox_table
 from .schedules import ScheduleSettings
+from .services import EnvironmentTables, ServiceTables
 from .triggers import TableName, TriggerSettings
 from .variables import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
 
@@ -379,8 +379,7 @@ class SettingsFields(_Table):
     """Prices of models, by name, where they are unknown or others than those of the provider's list. A variable holds
     JSON: ``{"my-model": {"input": 1, "output": 5}}``; ``PRICES_FILE`` names a file of it."""
     models: Annotated[dict[str, ModelSettings], TABLE] = {}
-    """Further models, by the names under which requests ask for them; a table ``models.NAME`` each. The service and all
-    workers need the same ones. A variable holds JSON, as that of ``prices``."""
+    """Further models, by the names of requests; a table ``models.NAME`` each, or JSON. All processes need the same."""
     loop_detection: bool = True
     """Whether a run that repeats itself is stopped."""
     max_attempts: int = Field(default=3, ge=1)
@@ -400,7 +399,9 @@ class SettingsFields(_Table):
     """What begins work by `POST /v1/triggers/NAME`; a table ``triggers.NAME`` each. A variable holds JSON."""
     schedules: Annotated[dict[TableName, ScheduleSettings], TABLE] = {}
     """What the service begins at certain times; a table ``schedules.NAME`` each. A variable holds JSON."""
-    environments: Annotated[dict[TableName, EnvironmentSettings], TABLE] = {}
+    services: ServiceTables = {}
+    """What can run beside the commands of runs; a table ``services.NAME`` each. A variable holds JSON."""
+    environments: EnvironmentTables = {}
     """What is prepared for the commands of runs; a table ``environments.NAME`` each. A variable holds JSON."""
     credentials: CredentialTables = {}
     """What commands get for a host without seeing it; a table ``credentials.NAME`` each. A variable holds JSON."""

@@ -47,9 +47,7 @@ def test_few_tests_are_left_to_ci() -> None:
         for node in nodes(tree(path))
         if isinstance(node, ast.Attribute) and dotted(node) == "pytest.mark.costly"
     ]
-    assert COSTLY - 5 <= len(marked) <= COSTLY, (
-        "make a costly test cheaper for each new one"
-    )
+    assert COSTLY - 5 <= len(marked) <= COSTLY, "make a costly test cheaper for each new one"
 
 
 def patches(module: ast.Module) -> Iterator[int]:

@@ -64,6 +64,7 @@ def test_the_options_that_pages_name_exist() -> None:
     of_containers = {"--scale", "--no-deps", "--build-arg"}
     of_git = {"--branches", "--stat", "--export-secret-keys"}
     of_clients = {"--index-url", "--ca-certificate"}
+    of_services = {"--auth", "--bind", "--save", "--dir"}
     of_others = {
         "--default-non-nullable",
         "--transport",
@@ -72,6 +73,7 @@ def test_the_options_that_pages_name_exist() -> None:
         *of_containers,
         *of_git,
         *of_clients,
+        *of_services,
     }
     named = {name for text in WITH_INDEXES.values() for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
     assert named - known - of_others == set()

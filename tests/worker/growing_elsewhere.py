@@ -144,12 +144,14 @@ _HANDED_ON: Mapping[str, str] = {
     "WorkerBounds.set_up",
     "worker/sandbox/bubblewrap.py": (
         "Bubblewrap.program Bubblewrap.outcome Bubblewrap.has_begun NoSandbox.__init__ NoSandbox.program "
-        "NoSandbox.outcome NoSandbox.has_begun guarded refuse_nul without_script memfd"
+        "NoSandbox.outcome NoSandbox.has_begun"
     ),
     "worker/sandbox/environment.py": "is_below system_program program packaged_program refusal_reason secrets_in",
     "worker/sandbox/kept_environments.py": "outside",
     "worker/sandbox/layers.py": "Layer.of_workspace",
     "worker/sandbox/namespaces.py": "MountNamespace.__init__ MountNamespace.path writable_mount_refusal",
+    "worker/sandbox/options.py": "guarded refuse_nul without_script memfd",
+    "worker/sandbox/ports.py": "python_with",
     "worker/sandbox/process.py": "Process.__init__",
     "worker/sandbox/project_tools.py": "shown_paths find_tools on_path is_kept",
     "worker/sandbox/protections.py": "Protection.problems judged printed_at_start",

@@ -76,13 +76,21 @@ ASK_FOR_SUMMARY = (
 
 
 @lru_cache(maxsize=64)
-def system_prompt(mount: str, *, skills: bool = False, own: str | None = None, hosts: tuple[str, ...] = ()) -> str:
+def system_prompt(
+    mount: str,
+    *,
+    skills: bool = False,
+    own: str | None = None,
+    hosts: tuple[str, ...] = (),
+    services: tuple[str, ...] = (),
+) -> str:
     """Returns the system prompt; with ``skills``, it mentions them. The same object for all runs.
 
     ``own``: the caller's words on who the worker is and how it works, instead of ours; what it must know follows them.
-    ``hosts`` are those that commands may reach.
+    ``hosts`` are those that commands may reach, ``services`` what runs beside them and where.
     """
     network = f"whose network reaches {', '.join(hosts)} only" if hosts else "without network access"
+    network += f". Beside them run {', '.join(services)}, for this run alone" if services else ""
     text = _SYSTEM.format(mount=mount, network=network, role=f"{own.strip()}\n\n" if own else _ROLE)
     return f"{text}\n\n{_SKILLS}" if skills else text
 

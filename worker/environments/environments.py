@@ -27,6 +27,7 @@ from ..sandbox.environment import MOUNT
 from ..sandbox.layers import Layer
 from ..sandbox.project_tools import ProjectTools, find_tools
 from ..sandbox.protections import give
+from ..sandbox.services import Service
 from ..threads import run_in_thread, run_short
 from ..web.dial import Network
 from ..workspace.source import open_folder
@@ -101,7 +102,20 @@ class EnvironmentsOfWorker:
         is_same = record is not None and record.key == used.key
         shown = record.folders if record and is_same else await run_in_thread(_lacking, workspace.base, used)
         await run_short(Record(name, used.key, shown).write, workspace.folder)
-        return await self._tools(used, shown, table, found)
+        tools = await self._tools(used, shown, table, found)
+        services = [await self._service(each, workspace, found, report) for each in table.services]
+        variables = {name: value for each in services for name, value in each.settings.variables.items()}
+        return replace(tools, services=tuple(services), variables={**variables, **tools.variables})
+
+    async def _service(self, name: str, workspace: Workspace, found: ProjectTools, report: Report) -> Service:
+        """Returns a service, whose data is prepared as an environment without inputs is."""
+        settings, template = self.settings.services[name], None
+        if settings.template:
+            table = EnvironmentSettings(setup=settings.template, inputs=[])
+            used = await self.prepared(f"services.{name}", table, workspace.base, found, report)
+            workspace.until_closed.enter_context(closing(used))
+            template = used.folder / WORKSPACE
+        return Service(name, settings, template, found.mounts, found.path)
 
     def _table(self, name: str) -> EnvironmentSettings:
         if why := unknown_environment(name, self.settings.environments):

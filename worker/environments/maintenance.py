@@ -1,4 +1,4 @@
-"""The maintenance of an environment: a script that brings what was prepared up to date, before commands are run."""
+"""What precedes the commands of a run: its services are started, and the maintenance of its environment is run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ..contracts import Command, Completed
 from ..sandbox.project_tools import ProjectTools
+from ..sandbox.services import Beside
 
 _SECONDS = 300
 _SHOWN_CHARACTERS = 2000
@@ -14,11 +15,16 @@ _SHOWN_CHARACTERS = 2000
 class Runs(Protocol):
     """Runs commands, as a sandbox does."""
 
+    @property
+    def beside(self) -> Beside: ...
+
     async def run(self, command: Command) -> Completed: ...
 
 
 async def maintained(sandbox: Runs, tools: ProjectTools) -> str:
-    """Runs the script of the environment, if it has one. Returns why it failed, or ""."""
+    """Starts the services, and runs the script of the environment, if it has one. Returns why that failed, or ""."""
+    if why := await sandbox.beside.start():
+        return why
     if not tools.maintenance:
         return ""
     argv = ["bash", "--noprofile", "--norc", "-e", "-c", tools.maintenance]

@@ -17,8 +17,8 @@ from ..contracts import Command, Completed
 from ..linux.system import taken_bytes
 from ..sandbox.bounds import WorkerBounds
 from ..sandbox.bubblewrap import Bubblewrap
-from ..sandbox.egress import Report
 from ..sandbox.environment import BindMount
+from ..sandbox.ports import Report
 from ..sandbox.project_tools import ProjectTools
 from ..threads import give_way, run_in_thread
 from ..web.dial import Network

@@ -50,6 +50,7 @@ from ..workspace.files import Files
 from ..workspace.source import open_folder
 from .calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
 from .environment_proposal import proposed_environment
+from .services import service_rows
 
 _REMEDY = "run no foreign code here before this is mended, and report it"
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -139,8 +140,16 @@ async def _try_commands(settings: Settings, canaries: Canaries, report: Report, 
         together.create_task(_isolation(settings, canaries, report))
         together.create_task(_egress(settings, canaries, report))
         together.create_task(_limits(canaries, report))
+        together.create_task(_find_services(settings, canaries, report))
         if directory:
             together.create_task(_find_project(settings, directory, canaries, report))
+
+
+async def _find_services(settings: Settings, canaries: Canaries, report: Report) -> None:
+    try:
+        report.machine += [row async for row in service_rows(settings, canaries.workspace("services"))]
+    except DeputizeError as error:
+        report.machine.append(_wrong_settings(error))
 
 
 def sandbox_row(own: SandboxSettings, reason: str | None, *, for_project: bool) -> Finding:

@@ -337,15 +337,15 @@ class WorkerBounds:
         report: Write = lambda sentence: None,
         limits: SandboxSettings | None = None,
         base: int | None = None,
-        changes: Path | None = None,
+        further: Sequence[Path | None] = (),
     ) -> RunBounds:
-        """Returns the bounds of a new run that may write to the directory, and to that of ``changes``. Raises OSError.
+        """Returns the bounds of a new run that may write to the directory and to the ``further`` ones. Raises OSError.
 
         ``report`` receives the limits for which commands in the background were killed. ``limits`` are those of the
         run's profile; default: those of the worker. ``base`` is what the directory takes, if that is known.
         """
         limits = limits or self.limits
-        folders = [folder, changes] if changes else [folder]
+        folders = [folder, *filter(None, further)]
         return self._run(limits, DiskLimit(folders, limits.disk_bytes, "sandbox.disk_bytes", base), report)
 
     def set_up(

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import resource
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, NoReturn, Self
 
@@ -24,26 +22,18 @@ from . import egress, environment, seccomp
 from .bounds import Member, RunBounds, WorkerBounds
 from .buffers import BoundedBuffer, tee
 from .command import create_status_file, read_status_file
-from .egress import CommandProxy, Egress
+from .egress import Egress
 from .environment import MOUNT, OFFLINE, SCRATCH, VARIABLES, BindMount, Bwrap
 from .layers import CHANGES, fitting, layer_options
 from .namespaces import MountNamespace, writable_mount_refusal
-from .process import GUARD_SHELL, SHELL_SCRIPTS, Leftovers, Process, Sink, guard, split_leftovers
+from .options import READING_PROGRAMS, guarded, isolation_options, memfd, reading_options, refuse_nul, without_script
+from .ports import CommandPorts
+from .process import Leftovers, Process, Sink, guard, split_leftovers
 from .project_tools import NO_TOOLS, ProjectTools
 from .protections import SelfTestResult, run_selftest
+from .services import Beside, OnlyPorts
 from .shells import BackgroundShellManager
 
-_NAMESPACES = (
-    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
-    *("--hostname", environment.HOST),
-    *("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--uid", "1000", "--gid", "1000"),
-)
-_DEVICES = (
-    *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"),
-    *("--size", str(16 << 20), "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
-)
-READING_PROGRAMS = "/.guard/bin"
-"""Where programs lie that take the place of the system's for command lines that only read."""
 _BUILTINS = frozenset({"cd", "type", "command", ":", "exit", "return", "break", "continue"})
 """What bash does not look for on PATH, of what may only read."""
 _TRIES = 3
@@ -61,7 +51,8 @@ class Bubblewrap:
     system's own programs; default: those of this machine. ``tools`` are the project's own. ``bounds`` are those of the
     run; default: own ones. ``status_folder`` is the directory of status files; without it none are written.
     ``read_only`` keeps commands from changing the workspace. ``reach`` decides which hosts they reach; default:
-    none. ``changes`` is the folder for what they write over the tools' layers; without it they cannot.
+    none. ``changes`` is the folder for what they write over the tools' layers; without it they cannot. ``beside`` is
+    what runs beside them.
     """
 
     _selftest_result: ClassVar[SelfTestResult | None] = None
@@ -78,7 +69,9 @@ class Bubblewrap:
         read_only: bool = False,
         reach: Egress | None = None,
         changes: Path | None = None,
+        beside: Beside | None = None,
     ) -> None:
+        self.beside = beside or OnlyPorts()
         self._workspace, self._tools = workspace, tools
         self.bounds = bounds or WorkerBounds(SandboxSettings()).run(workspace)
         self._owns_bounds = bounds is None
@@ -91,7 +84,7 @@ class Bubblewrap:
         """Command lines of the processes killed so far, after a timeout or because they were left behind."""
         self.shells = BackgroundShellManager(self.start, self._record_reaped, status_folder)
         self._nonce = f"left-{secrets.token_hex(16)}"
-        self._running: dict[Process, CommandProxy | None] = {}
+        self._running: dict[Process, CommandPorts | None] = {}
         self._fd = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._namespace: MountNamespace | None = None
 
@@ -166,7 +159,7 @@ class Bubblewrap:
         buffers = [BoundedBuffer(command.max_output, command.keep) for _ in range(2)]
         sinks: list[Sink] = [tee(buffer.add, on_output) for buffer in buffers]
         process, member = await self._start(command, sinks[0], sinks[1])
-        proxy, timed_out = self._running.get(process), False
+        ports, timed_out = self._running.get(process), False
         try:
             async with asyncio.timeout(command.timeout):
                 await asyncio.shield(process.ended)
@@ -174,8 +167,8 @@ class Bubblewrap:
             timed_out = True
         finally:
             await process.end()
-            if proxy:
-                await proxy.closed()
+            if ports:
+                await ports.closed()
             left = self._record_reaped(process, buffers[1].data)
         if not timed_out and (failure := process.failure):
             if "Can't chdir to" in failure:
@@ -195,30 +188,47 @@ class Bubblewrap:
             lost=tuple(left.files),
         )
 
-    async def start(self, command: Command, on_stdout: Sink, on_stderr: Sink, *, interactive: bool = False) -> Process:
+    async def start(
+        self,
+        command: Command,
+        on_stdout: Sink,
+        on_stderr: Sink,
+        *,
+        interactive: bool = False,
+        inherited: Sequence[int] = (),
+    ) -> Process:
         """Starts a background command that the caller must end. ``interactive`` leaves its input open.
 
-        Raises ToolError as ``run`` does.
+        ``inherited`` are descriptors that it has under the same numbers. Raises ToolError as ``run`` does.
         """
-        process, member = await self._start(command, on_stdout, on_stderr, interactive=interactive)
+        process, member = await self._start(command, on_stdout, on_stderr, interactive=interactive, inherited=inherited)
         process.ended.add_done_callback(lambda _: member.report(command.argv[-1]))
         return process
 
     async def _start(
-        self, command: Command, on_stdout: Sink, on_stderr: Sink, *, interactive: bool = False
+        self,
+        command: Command,
+        on_stdout: Sink,
+        on_stderr: Sink,
+        *,
+        interactive: bool = False,
+        inherited: Sequence[int] = (),
     ) -> tuple[Process, Member]:
         if not self._bwrap and (reason := await self.selftest()):
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"commands cannot be run safely here: {reason}")
         fds: list[int] = []
         write = on_stdout if command.merged else on_stderr
-        member, proxy = await self.bounds.join(), None
+        for sentence in await self.beside.restored():
+            write(f"[{sentence}]\n".encode())
+        served = {**({egress.PORT: self._reach.serve} if self._reach else {}), **self.beside.served}
+        member, ports = await self.bounds.join(), None
         try:
-            proxy = CommandProxy(self._reach, lambda line: write(line.encode()), fds) if self._reach else None
-            argv = [*member.prefix, *self._command_line(command, fds, proxy, interactive=interactive)]
+            ports = CommandPorts(served, lambda line: write(line.encode()), fds) if served else None
+            argv = [*member.prefix, *self._command_line(command, fds, ports, interactive=interactive)]
             stdin = None if interactive else command.stdin
-            process = Process(argv, fds, stdin, on_stdout, on_stderr, self._nonce, self._mount_refusal)
+            process = Process(argv, [*fds, *inherited], stdin, on_stdout, on_stderr, self._nonce, self._mount_refusal)
             process.script, process.keeps_priority = command.argv[-1], command.keeps_priority
-            self._register(process, proxy)
+            self._register(process, ports)
             member.watch(process, lambda line: write(line.encode()))
             return process, member
         except Misconfigured as error:
@@ -229,16 +239,16 @@ class Bubblewrap:
         finally:
             for fd in fds:
                 os.close(fd)
-            if proxy and proxy not in self._running.values():
-                proxy.close()
+            if ports and ports not in self._running.values():
+                ports.close()
             member.discard_unused()
 
-    def _register(self, process: Process, proxy: CommandProxy | None) -> None:
-        self._running[process] = proxy
+    def _register(self, process: Process, ports: CommandPorts | None) -> None:
+        self._running[process] = ports
         process.ended.add_done_callback(lambda _: self._running.pop(process))
-        if proxy:
-            proxy.begin()
-            process.ended.add_done_callback(lambda _: proxy.close())
+        if ports:
+            ports.begin()
+            process.ended.add_done_callback(lambda _: ports.close())
 
     def _record_reaped(self, process: Process, stderr: bytes) -> Leftovers:
         """Adds the killed processes to ``reaped``. Returns what the command itself wrote and left behind."""
@@ -252,7 +262,7 @@ class Bubblewrap:
         return [*self._roots, *(mount.target for mount in (*self._programs, *self._tools.mounts))]
 
     def _command_line(
-        self, command: Command, fds: list[int], proxy: CommandProxy | None, *, interactive: bool
+        self, command: Command, fds: list[int], ports: CommandPorts | None, *, interactive: bool
     ) -> list[str]:
         """Returns the argument vector; adds its inherited descriptors to ``fds``."""
         bwrap = self._bwrap or (self._selftest_result.bwrap if self._selftest_result else None)
@@ -275,7 +285,7 @@ class Bubblewrap:
         seconds = 0 if command.timeout is None else math.ceil(command.timeout) + 10
         outer += [system_program("setpriv"), *_PARENT_DEATH_SIGNAL]
         outer += [system_program("timeout"), "--signal=KILL", str(seconds)]
-        launcher = proxy.launcher(self._programs) if proxy else []
+        launcher = ports.launcher(self._programs) if ports else []
         inner = [*guarded(self.bounds.limits, script), *launcher, *without_script(command.argv, fds)]
         return [*outer, str(program), "--args", str(options), "--", *inner]
 
@@ -351,6 +361,7 @@ class NoSandbox:
     """A sandbox that refuses to run commands, with a reason."""
 
     bounds = None
+    beside: Beside = OnlyPorts()
 
     def __init__(self, reason: str) -> None:
         self.broken: str | None = reason
@@ -375,69 +386,3 @@ class NoSandbox:
 
 Sandbox = Bubblewrap | NoSandbox
 """What a run has. Await the ``end`` of its ``shells`` before closing it."""
-
-
-def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
-    """Returns the options of the namespaces and of everything that the sandbox has of its own.
-
-    Adds the descriptors that the options name to ``fds``.
-    """
-    options = [*_NAMESPACES, *environment.system_directories()]
-    for name, content in environment.ETC.items():
-        options += ["--perms", "0444", "--ro-bind-data", str(memfd("etc", content.encode(), fds)), f"/etc/{name}"]
-    # Unreadable, so that commands cannot inspect or change its process, even with the same owner.
-    shell = str(memfd("guard", _read(Path("/bin/sh")), fds))
-    options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
-    return [*options, *_DEVICES, "--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", SCRATCH]
-
-
-def reading_options(fds: list[int]) -> list[str]:
-    """Returns the options for what takes the place of programs that would start others. Adds to ``fds``."""
-    git = str(memfd("git", _read(Path(__file__).with_name("reading_git.sh")), fds))
-    folder = ["--perms", "0755", "--dir", READING_PROGRAMS]
-    return [*folder, "--perms", "0555", "--ro-bind-data", git, f"{READING_PROGRAMS}/git"]
-
-
-def guarded(limits: SandboxSettings, script: str) -> list[str]:
-    """Returns what comes before a command's arguments: its limits and the guard."""
-    most = {"nproc": limits.processes, "fsize": limits.file_bytes, "nofile": 1024, "core": 0}
-    bounds = [f"--{name}={_allowed(getattr(resource, f'RLIMIT_{name.upper()}'), most[name])}" for name in most]
-    return [environment.system_program("prlimit"), *bounds, "--", GUARD_SHELL, "-c", script, "guard"]
-
-
-def _allowed(limit: int, most: int) -> int:
-    """Returns the limit that a command gets: the worker's own may be lower, and none may be raised."""
-    hard = resource.getrlimit(limit)[1]
-    return most if hard == resource.RLIM_INFINITY else min(most, hard)
-
-
-def refuse_nul(options: Iterable[str]) -> None:
-    """Raises ValueError if an option contains a NUL, which separates options."""
-    if invalid := next((option for option in options if "\0" in option), None):
-        before = invalid.partition("\0")[0][-60:]
-        raise ValueError(
-            f"a command, its variables and its paths must not contain a NUL character; there is one after {before!r}"
-        )
-
-
-def without_script(argv: Sequence[str], fds: list[int]) -> Sequence[str]:
-    """Returns the arguments of a shell that reads its command line from a descriptor; others as they are.
-
-    A line that contains ``pkill -f NAME`` would find its own text among the arguments. Adds the descriptor to ``fds``.
-    """
-    if argv[0] not in SHELL_SCRIPTS or argv[-2:-1] != ["-c"]:
-        return argv
-    return [*argv[:-1], SHELL_SCRIPTS[argv[0]].format(memfd("script", os.fsencode(argv[-1]), fds))]
-
-
-@cache  # either may be upgraded under a running worker
-def _read(path: Path) -> bytes:
-    return path.read_bytes()
-
-
-def memfd(name: str, data: bytes, fds: list[int]) -> int:
-    """Returns a descriptor from which bubblewrap reads ``data`` and which it closes."""
-    fds.append(fd := os.memfd_create(name))
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd

@@ -40,6 +40,7 @@ from .environment import (
 )
 from .kept_environments import inside, is_environment, outside
 from .layers import Layer
+from .services import Service
 
 VENVS = (".venv", "venv", "env")
 """Names of a project's virtual environment."""
@@ -89,6 +90,8 @@ class ProjectTools:
     """Whether commands may write over it."""
     maintenance: str = ""
     """A script that is run before the commands of a run, and before each check."""
+    services: tuple[Service, ...] = ()
+    """What runs beside the commands of a run, and beside each check."""
     notes: tuple[str, ...] = ()
     """Sentences about what was found and is not shown."""
 

@@ -28,9 +28,10 @@ from ..contracts import Command, Completed
 from ..threads import run_in_thread
 from .bounds import WorkerBounds
 from .bubblewrap import Bubblewrap
-from .egress import Egress, Report
+from .egress import Egress
 from .environment import MOUNT, BindMount, owner
 from .full_disk import FullDisk
+from .ports import Report
 from .project_tools import ProjectTools
 
 SETUP = "/opt/setup"

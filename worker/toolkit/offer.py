@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from ...shared.request_rules import sandbox_of
 from ...shared.runs.record import Claim
 from ...shared.settings import SandboxSettings, Settings
 from ..environments.environments import EnvironmentsOfWorker
+from ..environments.run_services import services_beside
 from ..sandbox.bounds import WorkerBounds
 from ..sandbox.bubblewrap import Bubblewrap, NoSandbox, Sandbox
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
@@ -99,29 +100,31 @@ class RunOffer:
     ) -> AsyncGenerator[Sandbox]:
         """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files.
 
-        ``report`` receives the limits for which commands in the background were killed, or files removed,
-        ``on_refused`` a sentence for each host that commands may not reach, ``on_used`` one for each use of a
-        credential.
+        ``report`` receives the limits for which background commands were killed, or files removed, ``on_refused`` a
+        sentence for each host that commands may not reach, ``on_used`` one for each use of a credential.
         """
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
             return
         changes = None if read_only else tools.folder_for_changes(workspace.changes)
-        with (
-            self.bounds.run(workspace.path, report, self.profile, workspace.taken, changes) as bounds,
-            Bubblewrap(
+        data = workspace.services if tools.services else None
+        async with AsyncExitStack() as opened:
+            bounds = self.bounds.run(workspace.path, report, self.profile, workspace.taken, [changes, data])
+            opened.enter_context(bounds)
+            services = await opened.enter_async_context(services_beside(tools.services, data, bounds))
+            made = Bubblewrap(
                 workspace.path,
                 status_folder=workspace.status_folder,
-                tools=tools,
+                tools=services.shown(tools),
                 bounds=bounds,
                 read_only=read_only,
                 reach=reach_of(self.settings, "allowed_hosts", on_refused, on_used, network=self.network),
                 changes=changes,
-            ) as sandbox,
-        ):
+                beside=services,
+            )
             bounds.begin()  # before the first command, which need not wait for it then
             try:
-                yield sandbox
+                yield opened.enter_context(made)
             finally:
                 if removed := await bounds.growth.check():
                     report(removed)

@@ -15,7 +15,7 @@ from ...shared.errors import Misconfigured
 from ...shared.log import log
 from ...shared.settings.credentials import CredentialSettings
 from ...shared.text import shortened
-from ..sandbox.egress import Report
+from ..sandbox.ports import Report
 from .authority import Authority
 from .targets import ForbiddenTarget, Target, target
 

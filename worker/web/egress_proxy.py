@@ -14,7 +14,7 @@ import httpx2
 
 from ...shared.log import log
 from ...shared.settings import Settings
-from ..sandbox.egress import Report
+from ..sandbox.ports import Report
 from .dial import GuardedTransport, Network, trust_store
 from .proxy_connection import CHUNK, ProxyConnection
 from .targets import ForbiddenTarget, PrivateHosts, Target, target

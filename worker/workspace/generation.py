@@ -54,6 +54,10 @@ class Generation:
         return self._path("changes")
 
     @property
+    def services(self) -> Path:
+        return self._path("services")
+
+    @property
     def files(self) -> Path:
         return self._path("files")
 

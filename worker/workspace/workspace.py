@@ -77,6 +77,8 @@ class Workspace:
         """The folder of the delegation."""
         self.changes = generation.changes
         """Where what commands write over prepared directories goes, which are none of the run's files."""
+        self.services = generation.services
+        """Where the data of what runs beside the commands lies meanwhile."""
         self.tools: ProjectTools | None = None
         """What an environment lets commands find, once that is known."""
         self.until_closed = ExitStack()

@@ -10,9 +10,10 @@ import pytest
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.linux.tree import children
-from deputize.worker.sandbox.bubblewrap import Bubblewrap, isolation_options, reading_options
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import OFFLINE, VARIABLES, BindMount
 from deputize.worker.sandbox.namespaces import writable_mount_refusal
+from deputize.worker.sandbox.options import isolation_options, reading_options
 from deputize.worker.sandbox.project_tools import ProjectTools
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import bash, said, sandbox_over, unheard

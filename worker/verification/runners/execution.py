@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from ....shared.facts import GroundState
 from ....shared.text import terminal_text
 from ...contracts import Command, Completed
 from ...environments.maintenance import maintained
+from ...environments.run_services import RunServices, services_beside
 from ...sandbox.bubblewrap import Bubblewrap
 from ...sandbox.environment import MOUNT
 from ...sandbox.full_disk import FullDisk
@@ -97,14 +98,11 @@ class CommandRunner:
             await run_in_thread(FullDisk(ground).with_room, lay_repository, ground)
         before = await run_in_thread(stamps, ground)
         tools = replace(self.project, mounts=(*self.project.mounts, *mounts))
-        changes = await run_in_thread(self._prepare, ground)
         seconds = check.timeout_seconds or self.seconds
         kept = _REPORT_BYTES if how.reads_output else _KEPT_BYTES
-        with ExitStack() as opened:
+        async with AsyncExitStack() as opened:
             channel = None if how.plain else opened.enter_context(ReportChannel(programs, how.socket, how.pipes))
-            own = self.offer.bounds.run(ground, limits=self.offer.profile, changes=changes)
-            sandbox = Bubblewrap(ground, tools=tools, bounds=opened.enter_context(own), changes=changes)
-            opened.enter_context(sandbox)
+            sandbox, services = await self._sandbox(ground, tools, opened)
             argv = shell(how.line, has_bash=sandbox.program("bash") is not None)
             command = Command(argv, seconds, env=how.variables, max_output=kept, merged=True)
             command = replace(command, keeps_priority=True)
@@ -112,6 +110,7 @@ class CommandRunner:
                 if why := await maintained(sandbox, tools):
                     return Observed("unknown", why=why)
                 done = await sandbox.run(command)
+                ended = services.ended()
             except ToolError as error:
                 if error.type is not ErrorType.SANDBOX_UNAVAILABLE:
                     return Observed("trouble", why=str(error))
@@ -120,7 +119,20 @@ class CommandRunner:
         self.spent.append(done.seconds)
         sent = await run_in_thread(channel.report) if channel else None
         seen = await run_in_thread(_observed, done, how, (reports, ground, sent), seconds)
-        return replace(seen, rewritten=await run_in_thread(_rewritten, ground, before, check, seen.report))
+        seen = replace(seen, rewritten=await run_in_thread(_rewritten, ground, before, check, seen.report))
+        return replace(seen, state="trouble", exit_code=None, why=ended) if ended else seen
+
+    async def _sandbox(
+        self, ground: Path, tools: ProjectTools, opened: AsyncExitStack
+    ) -> tuple[Bubblewrap, RunServices]:
+        """Opens the sandbox of an execution, and its services, which nothing else has."""
+        changes = await run_in_thread(self._prepare, ground)
+        data = await run_in_thread(self.folder, "services") if tools.services else None
+        own = self.offer.bounds.run(ground, limits=self.offer.profile, further=[changes, data])
+        bounds = opened.enter_context(own)
+        services = await opened.enter_async_context(services_beside(tools.services, data, bounds))
+        sandbox = Bubblewrap(ground, tools=services.shown(tools), bounds=bounds, changes=changes, beside=services)
+        return opened.enter_context(sandbox), services
 
     def _prepare(self, ground: Path) -> Path | None:
         """Makes room for the layers, whatever the run has put at their paths. Returns the folder for changes to them.

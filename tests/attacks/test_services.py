@@ -1,0 +1,151 @@
+"""Services that run beside commands: who reaches them, and what is left of those that do not want to end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import zlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.settings import SandboxSettings
+from deputize.shared.settings.services import ServiceSettings
+from deputize.worker.environments.run_services import services_beside
+from deputize.worker.linux.tree import command_line
+from deputize.worker.sandbox.bounds import WorkerBounds
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.environment import owner, program_mounts
+from deputize.worker.sandbox.project_tools import ProjectTools
+from deputize.worker.sandbox.services import Service
+from tests.waiting import until, until_sync
+from tests.worker.forked import in_child
+from tests.worker.sandbox.sandboxes import processes_named, said
+
+PORT = 7777
+SERVER = f"""
+import socketserver, sys
+class Answer(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(sys.argv[1].encode())
+socketserver.TCPServer.allow_reuse_address = True
+socketserver.ThreadingTCPServer(("127.0.0.1", {PORT}), Answer).serve_forever()
+"""
+GET = f"(exec 2>/dev/null; cat </dev/tcp/127.0.0.1/{PORT}) || echo nothing"
+UNENDING = "trap '' TERM INT HUP; (setsid sh -c 'sleep {0} & sleep {0}' &); sleep {0}"
+
+
+@pytest.fixture
+def word(request: pytest.FixtureRequest) -> str:
+    """A number of seconds that only processes of this test have among their arguments."""
+    return f"9{os.getpid()}{zlib.crc32(request.node.name.encode()) % 1000:03}"
+
+
+def processes_of(program: str, word: str) -> list[int]:
+    """The processes of a program that have the word among their arguments, and no script of a shell."""
+    return [
+        pid for pid in processes_named(word) if re.match(rf"{program} (server.py )?{word}", command_line(pid) or "")
+    ]
+
+
+def serving(answer: str, before: str = "") -> dict[str, Any]:
+    command = f"cat >server.py <<'END'\n{SERVER}\nEND\n{before}\nexec python3 server.py {answer}"
+    return {"command": command, "health": f'test -n "$(cat </dev/tcp/127.0.0.1/{PORT})"', "port": PORT}
+
+
+@asynccontextmanager
+async def beside(folder: Path, **limits: Any) -> AsyncGenerator[Any]:
+    """Yields what opens the sandbox of a run beside a service: its bounds, and those of its disk, are the run's."""
+    folder.mkdir()
+    files = folder / "files"
+    files.mkdir()
+    if ids := owner():
+        os.chown(files, *ids)
+    own = SandboxSettings(**limits)
+    with WorkerBounds(own).run(files, limits=own, further=[folder / "services"]) as bounds:
+
+        @asynccontextmanager
+        async def opened(**settings: Any) -> AsyncGenerator[Bubblewrap]:
+            service = Service("it", ServiceSettings(**settings), None, program_mounts(), ())
+            async with services_beside([service], folder / "services", bounds) as services:
+                assert await services.start() == ""
+                with Bubblewrap(files, tools=services.shown(ProjectTools()), bounds=bounds, beside=services) as sandbox:
+                    yield sandbox
+
+        yield opened
+
+
+async def test_each_run_reaches_its_own_service_and_nothing_else_reaches_it(tmp_path: Path) -> None:
+    async with (
+        beside(tmp_path / "one") as one,
+        beside(tmp_path / "two") as two,
+        one(**serving("one")) as first,
+        two(**serving("two")) as second,
+    ):
+        assert [await said(each, GET) for each in (first, second)] == ["one", "two"]
+        with Bubblewrap(tmp_path / "one/files") as without:
+            assert await said(without, GET) == "nothing"
+        with socket.socket() as machine:
+            assert machine.connect_ex(("127.0.0.1", PORT)) != 0
+
+
+async def test_commands_neither_see_nor_kill_a_service(tmp_path: Path) -> None:
+    async with beside(tmp_path / "run") as run, run(**serving("one")) as sandbox:
+        assert await said(sandbox, "kill -9 -1; echo done", timeout=20) != "one"
+        seen = await said(sandbox, f"cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls -A /opt/services/it; {GET}")
+        assert "server.py" not in seen.replace(GET, "")
+        assert seen.endswith("one")
+        assert "it" not in await said(sandbox, "touch /opt/services/it/x 2>/dev/null && ls /opt/services; exit 0")
+
+
+async def test_a_service_that_forks_daemons_and_ignores_signals_leaves_no_process(tmp_path: Path, word: str) -> None:
+    async with beside(tmp_path / "run") as run:
+        async with run(**serving("one", f"({UNENDING.format(word)}) &")) as sandbox:
+            await until(lambda: len(processes_of("sleep", word)) >= 3)
+            assert await said(sandbox, GET) == "one"
+        assert processes_of("sleep", word) == []
+        assert not (tmp_path / "run/services").exists()
+
+
+async def test_a_service_whose_program_ends_leaves_no_daemon_beside_its_successor(tmp_path: Path, word: str) -> None:
+    fragile = serving(word, f"(setsid sleep {word} &)")
+    fragile["command"] = fragile["command"].replace("exec python3", "timeout 86400 python3")
+    async with beside(tmp_path / "run") as run, run(**fragile) as sandbox:
+        (program,) = processes_of("python3", word)
+        os.kill(program, 9)
+        await until(lambda: not processes_of("python3", word))
+        answer = await until(lambda: _again(sandbox))
+        assert "the service it ended with exit code 137, and was started again with the data" in answer
+        assert answer.startswith(word)
+        assert len(processes_of("sleep", word)) == 1
+
+
+async def test_what_a_service_writes_counts_as_its_runs(tmp_path: Path, word: str) -> None:
+    filling = serving(word, "(until test -e now; do sleep 0.05; done; yes >filled) &")
+    filling["health"] += " && touch now"
+    async with beside(tmp_path / "run", disk_bytes=4 << 20) as run, run(**filling) as sandbox:
+        await until(lambda: not processes_of("python3", word))
+        seen = await said(sandbox, "true")
+        assert "the service it" in seen
+
+
+async def _again(sandbox: Bubblewrap) -> str:
+    """What a command prints before which the service was started again; "" where it was not seen to have ended."""
+    answer = await said(sandbox, GET)
+    return answer if "started again" in answer else ""
+
+
+def test_a_worker_that_is_killed_leaves_no_service(tmp_path: Path, word: str) -> None:
+    async def start_and_die() -> None:
+        await Bubblewrap.selftest()
+        async with beside(tmp_path / "run") as run, run(**serving("one", f"({UNENDING.format(word)}) &")):
+            await until(lambda: processes_of("sleep", word))
+            os.kill(os.getpid(), 9)
+
+    assert in_child(lambda: asyncio.run(start_and_die())) == "SIGKILL"
+    until_sync(lambda: not processes_of("sleep", word))

@@ -1,0 +1,178 @@
+"""Services beside runs: what commands and checks reach, what each has for itself, and what is left of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.orchestrator.redis_server import find_program
+from deputize.shared.errors import Misconfigured
+from deputize.shared.request import DirectoryWorkspace
+from deputize.shared.settings import Settings
+from tests.runs.bench import Bench, call, open_bench, say, script
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> DirectoryWorkspace:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return DirectoryWorkspace(kind="directory", path=str(folder))
+
+
+VALKEY = find_program()
+ASK = """
+ask() {
+    exec 3<>/dev/tcp/127.0.0.1/$PORT && printf '%s\\r\\n' "$*" >&3 && read -t 20 -r answer <&3 && echo "$answer"
+}
+"""
+"""Valkey's protocol in the words of the shell, as its own client is not installed with it."""
+
+
+def valkey(port: int = 6379, **more: Any) -> dict[str, Any]:
+    ping = f"PORT={port}; {ASK} [ \"$(ask PING | tr -d '\\r')\" = +PONG ]"
+    command = f"exec {VALKEY} --port {port} --bind 127.0.0.1 --save '' --dir ."
+    return {"command": command, "health": ping, "port": port, "variables": {"PORT": str(port)}, **more}
+
+
+def tables(project: DirectoryWorkspace, *services: str, **more: Any) -> dict[str, Any]:
+    shown = {"show": [str(VALKEY.parent)]}
+    return {"shop": {"match": [project.path], "setup": "true", "services": services, **shown, **more}}
+
+
+def bash(line: str) -> list[dict[str, Any]]:
+    return [call("bash", command=line)]
+
+
+async def printed(bench: Bench, result: Any) -> list[str]:
+    return [step.result.strip() for step in await bench.steps(result)]
+
+
+async def test_commands_of_a_run_share_a_service_and_each_run_has_its_own(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    own: dict[str, Any] = {"services": {"cache": valkey()}, "environments": tables(project, "cache")}
+    async with open_bench(redis_url, tmp_path / "h", **own) as bench:
+        for _ in range(2):
+            turns = [bash(f"{ASK} ask GET a; ask SET a 7"), bash(f"{ASK} ask INCR a"), [say("ok")]]
+            result = await bench.run(model=script(tmp_path, *turns), workspace=project)
+            assert result.success, result
+            assert [each.split() for each in await printed(bench, result)] == [["$-1", "+OK"], [":8"]]
+
+
+POSTGRES = max(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3])).parent
+
+
+def postgres(**more: Any) -> dict[str, Any]:
+    initdb = f"{POSTGRES}/initdb -D . -U postgres --auth trust --no-sync --no-instructions"
+    sockets = "/opt/services/db"
+    return {
+        "template": f"{initdb}\necho fsync = off >>postgresql.conf",
+        "command": f"exec {POSTGRES}/postgres -D . -c listen_addresses=127.0.0.1 -k {sockets}",
+        "health": "pg_isready -h 127.0.0.1 -q",
+        "port": 5432,
+        "variables": {"DATABASE_URL": "postgresql://postgres@127.0.0.1/postgres"},
+        **more,
+    }
+
+
+async def test_checks_have_a_database_without_what_the_run_or_another_check_has_written(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    query = 'psql -qtA "$DATABASE_URL" -c'
+    own: dict[str, Any] = {"services": {"db": postgres()}, "environments": tables(project, "db")}
+    async with open_bench(redis_url, tmp_path / "h", **own) as bench:
+        by_socket = "psql -h /opt/services/db -U postgres -qtAc 'TABLE t'"
+        line = f"{query} 'CREATE TABLE t AS SELECT 7 AS a' && {query} 'TABLE t'; {by_socket}; echo x >code"
+        checks = [{"kind": "command", "run": f"{query} 'CREATE TABLE t (a int)' && test -e code"}]
+        model = script(tmp_path, bash(line), [say("ok")])
+        result = await bench.run(model=model, workspace=project, verify=checks)
+        assert await printed(bench, result) == ["7\n7"], result
+        assert [(check.base, check.candidate) for check in result.verification.checks] == [("red", "green")]
+        assert left_data(bench) == []
+
+
+def left_data(bench: Bench) -> list[Path]:
+    return [path for path in bench.settings.workspaces.glob("*/services*") if path.parent.name != "environments"]
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({"command": "echo no such file; exit 3"}, "ended with exit code 3.\nno such file"),
+        (
+            {"command": "echo begun; sleep 98763", "health": "echo not yet; false", "start_seconds": 1},
+            "was not healthy within 1 s (start_seconds).\nbegun\nnot yet",
+        ),
+        ({"template": "echo no space; exit 4"}, "'services.cache' ended with exit code 4.\nno space"),
+    ],
+)
+async def test_a_service_that_does_not_start_ends_the_run_with_the_end_of_its_log(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace, table: dict[str, Any], why: str
+) -> None:
+    own: dict[str, Any] = {"services": {"cache": valkey(**table)}, "environments": tables(project, "cache")}
+    async with open_bench(redis_url, tmp_path / "h", **own) as bench:
+        result = await bench.run(model=script(tmp_path, [say("never")]), workspace=project)
+        assert (result.termination_reason, result.turn_count) == ("environment_failed", 0)
+        assert why in result.summary
+        assert left_data(bench) == []
+
+
+async def test_a_service_that_ends_is_started_again_before_the_next_command_which_states_it(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    own: dict[str, Any] = {"services": {"cache": valkey()}, "environments": tables(project, "cache")}
+    async with open_bench(redis_url, tmp_path / "h", **own) as bench:
+        turns = [bash(f"{ASK} ask SET a 7; ask SAVE; ask SHUTDOWN; sleep 1"), bash(f"{ASK} ask EXISTS a")]
+        result = await bench.run(model=script(tmp_path, *turns, [say("ok")]), workspace=project)
+        again = "[the service cache ended with exit code 0, and was started again with the data that it had left]"
+        assert (await printed(bench, result))[1].splitlines() == [":1", "[stderr]", again]
+
+
+async def test_a_service_that_cannot_be_started_again_is_not_tried_once_more(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    once = valkey(command=f"test ! -e used || {{ echo used; exit 5; }}; touch used; {valkey()['command']}")
+    own: dict[str, Any] = {"services": {"cache": once}, "environments": tables(project, "cache")}
+    async with open_bench(redis_url, tmp_path / "h", **own) as bench:
+        turns = [bash(f"{ASK} ask SHUTDOWN; sleep 1"), bash("echo one"), bash("echo two")]
+        result = await bench.run(model=script(tmp_path, *turns, [say("ok")]), workspace=project)
+        for seen, word in zip((await printed(bench, result))[1:], ("one", "two"), strict=True):
+            assert seen.startswith(word)
+            assert "the service cache ended with exit code 5.\nused" in seen
+
+
+async def test_a_check_that_ends_its_service_is_no_success(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    own: dict[str, Any] = {"services": {"cache": valkey()}, "environments": tables(project, "cache")}
+    async with open_bench(redis_url, tmp_path / "h", **own) as bench:
+        checks = [{"kind": "command", "run": f"{ASK} test ! -e code || {{ ask SHUTDOWN; sleep 1; }}"}]
+        model = script(tmp_path, bash("echo x >code"), [say("ok")])
+        result = await bench.run(model=model, workspace=project, verify=checks, max_verify_rounds=0)
+        (check,) = result.verification.checks
+        assert (check.base, check.candidate) == ("green", "trouble")
+        assert result.verification.verdict == "refuted"
+
+
+def test_a_table_that_cannot_work_is_refused_with_the_reason() -> None:
+    shop = {"shop": {"setup": "true", "services": ["cache"]}}
+    for services, environments, why in (
+        ({}, shop, "shop lists the service 'cache', which has no table; there are none"),
+        ({"db": valkey()}, shop, "which has no table; there are db"),
+        ({"cache": {"health": "true"}}, shop, "services/cache/command"),
+        ({"cache": {"command": "x"}}, shop, "services/cache/health"),
+        ({"cache": valkey(80)}, {}, "services/cache/port"),
+        ({"cache": valkey(61128)}, {}, "61128 is the port of the proxy of commands"),
+        ({"cache": valkey(variables={"PATH": "/x"})}, {}, "'PATH' cannot be set"),
+        (
+            {"cache": valkey(), "other": valkey()},
+            {"shop": {"setup": "true", "services": ["cache", "other"]}},
+            "shop lists cache and other, which both have port 6379",
+        ),
+        ({"cache": valkey()}, {"shop": {"setup": "true", "services": ["cache"] * 2}}, "'cache' is listed twice"),
+    ):
+        with pytest.raises(Misconfigured) as refused:
+            Settings.load(environ={}, services=services, environments=environments)
+        assert why in str(refused.value)

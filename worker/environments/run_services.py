@@ -1,0 +1,291 @@
+"""The services beside one run or execution of a check: each a program in a sandbox of its own, with data of its own.
+
+Commands have no network in common with them. A relay in the service's sandbox gets the sockets that a command's sandbox
+has opened, and connects them to the service. So nothing else on the machine reaches it, and no data passes the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...shared.errors import DeputizeError, ToolError
+from ...shared.log import log
+from ...shared.text import terminal_text
+from ...shared.workspaces import delete
+from ..contracts import Command, Completed
+from ..sandbox import environment
+from ..sandbox.bounds import RunBounds
+from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.buffers import BoundedBuffer
+from ..sandbox.environment import BindMount
+from ..sandbox.ports import Report, Serve, python_with
+from ..sandbox.process import Process
+from ..sandbox.project_tools import ProjectTools
+from ..sandbox.services import OnlyPorts, Service
+from ..threads import run_in_thread
+from ..workspace.source import open_folder
+from ..workspace.tree_copy import TreeCopy
+
+_SHELL = ("bash", "--noprofile", "--norc", "-c")
+_UNTIL_HEALTHY = 'until bash --noprofile --norc -c "$0"; do sleep 0.05; done'
+_LOG_BYTES = 64 * 1024
+_SHOWN_CHARACTERS = 2000
+_RELAY = """
+import os, signal, socket, sys
+channel, port = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+if not (child := os.fork()):
+    channel.close()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    os.execvp(sys.argv[3], sys.argv[3:])
+import asyncio
+async def copy(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+    except OSError:
+        writer.close()
+async def connect(reader, writer):
+    try:
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+        inner_writer.close()
+    except OSError:
+        pass
+    finally:
+        writer.close()
+async def serve(listener, life):
+    server = await asyncio.start_server(connect, sock=listener)
+    await asyncio.get_running_loop().sock_recv(life, 1)
+    server.close()
+    life.close()
+async def main():
+    loop, tasks = asyncio.get_running_loop(), set()
+    def receive():
+        data, fds, _, _ = socket.recv_fds(channel, 1, 2)
+        if not data:
+            loop.remove_reader(channel)
+        elif len(fds) == 2:
+            listener, life = (socket.socket(fileno=fd) for fd in fds)
+            listener.setblocking(False)
+            life.setblocking(False)
+            tasks.add(task := loop.create_task(serve(listener, life)))
+            task.add_done_callback(tasks.discard)
+    loop.add_reader(channel, receive)
+    return os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, child, 0))[1])
+code = asyncio.run(main())
+os._exit(code if code >= 0 else 128 - code)
+"""
+"""Starts the service and ends with it. Each pair of sockets that it gets is a listener and what ends its use."""
+
+
+class RunService:
+    """One service. ``folder`` is the run's for it, ``bounds`` are those of the run."""
+
+    def __init__(self, service: Service, folder: Path, bounds: RunBounds) -> None:
+        self.service = service
+        self._folder, self._bounds = folder, bounds
+        self._data, self._sockets = folder / "data", folder / "sockets"
+        self._channel: socket.socket | None = None
+        self._process: Process | None = None
+        self._sandboxes: list[Bubblewrap] = []
+        self._log = BoundedBuffer(_LOG_BYTES)
+        self._starting = asyncio.Lock()
+        self._failure = ""
+        """Why it could not be started again; it is not tried once more."""
+
+    @property
+    def mount(self) -> BindMount:
+        """Where commands see its sockets."""
+        return BindMount(f"service-{self.service.name}", self._sockets, self.service.folder)
+
+    @property
+    def served(self) -> Mapping[int, Serve]:
+        """Its port, if it has one."""
+        return {self.service.settings.port: self.serve} if self.service.settings.port else {}
+
+    def lay_data(self) -> None:
+        """Makes its folders, with a copy of its template. Blocks."""
+        for folder in (self._data, self._sockets):
+            folder.mkdir(mode=0o700, parents=True)
+            folder.chmod(0o700 if folder == self._data else 0o755)  # PostgreSQL refuses what others may enter
+            if ids := environment.owner():
+                os.chown(folder, *ids)
+        if self.service.template:
+            with open_folder(self.service.template) as template, open_folder(self._data) as data:
+                TreeCopy(template, data, owner=environment.owner()).run()
+
+    def open(self) -> None:
+        """Makes the sandboxes of the program and of its health command, once its data is laid."""
+        own = BindMount(self.mount.name, self._sockets, self.service.folder, writable=True)
+        for mount, beside in ((own, None), (self.mount, OnlyPorts(self.served))):
+            tools = ProjectTools(mounts=(*self.service.mounts, mount), path=self.service.path)
+            self._sandboxes.append(Bubblewrap(self._data, tools=tools, bounds=self._bounds, beside=beside))
+
+    async def start(self) -> str:
+        """Starts it, and waits until it is healthy. Returns why that failed, or ""."""
+        self._log = BoundedBuffer(_LOG_BYTES)
+        try:
+            await self._launch()
+            return await self._until_healthy()
+        except (ToolError, DeputizeError) as error:
+            return f"the service {self.service.name} could not be started: {error}"
+
+    async def restored(self) -> list[str]:
+        """Starts it again if it has ended, with its data. Returns a sentence about that."""
+        async with self._starting:
+            if self._failure:
+                return [self._failure]
+            if not self.has_ended:
+                return []
+            ended = f"the service {self.service.name} {self._ended()}"
+            self._failure = await self.start()
+            if self._failure:
+                return [f"{ended}, and could not be started again: {self._failure}"]
+            return [f"{ended}, and was started again with the data that it had left"]
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process is not None and self._process.ended.done()
+
+    async def serve(self, listener: socket.socket, report: Report) -> None:
+        """Lets the relay serve one command's socket until this is cancelled."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            try:
+                if self._channel:
+                    socket.send_fds(self._channel, [b"."], [listener.fileno(), theirs.fileno()])
+            except OSError as error:
+                report(f"[the service {self.service.name} cannot be reached: {error.strerror}]\n")
+            finally:
+                listener.close()
+                theirs.close()
+            await asyncio.get_running_loop().create_future()
+
+    async def end(self) -> None:
+        """Kills it with all that it has started."""
+        try:
+            if self._process:
+                await self._process.end()
+        except ToolError as error:
+            log.error("a service outlives its run: %s", error)
+        finally:
+            if self._channel:
+                self._channel.close()
+            for sandbox in self._sandboxes:
+                sandbox.close()
+
+    async def _launch(self) -> None:
+        argv = [*_SHELL, self.service.settings.command]
+        if self._channel:
+            self._channel.close()
+        self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)
+        with theirs:
+            if port := self.service.settings.port:
+                argv = [*python_with(_RELAY, environment.program_mounts()), str(theirs.fileno()), str(port), *argv]
+            command = Command(argv, None, merged=True, keeps_priority=True)
+            self._process = await self._sandboxes[0].start(
+                command, self._log.add, self._log.add, inherited=[theirs.fileno()]
+            )
+
+    async def _until_healthy(self) -> str:
+        assert self._process
+        health, seconds = self.service.settings.health, self.service.settings.start_seconds
+        checked = self._sandboxes[1].run(Command([*_SHELL, _UNTIL_HEALTHY, health], seconds, merged=True))
+        checking = asyncio.ensure_future(checked)
+        try:
+            await asyncio.wait([checking, self._process.ended], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            done = await _settled(checking)
+        if not self._process.ended.done() and done and not done.exit_code:
+            return ""
+        printed = done.stdout if done else b""
+        why = self._ended() if self._process.ended.done() else f"was not healthy within {seconds:g} s (start_seconds)"
+        await self._process.end()
+        tails = [terminal_text(each.decode("utf-8", "replace")).strip() for each in (self._log.data, printed)]
+        shown = "\n".join(each[-_SHOWN_CHARACTERS:] for each in tails if each)
+        return f"the service {self.service.name} {why}.\n{shown}".rstrip()
+
+    def _ended(self) -> str:
+        assert self._process
+        return self._process.failure or f"ended with exit code {self._process.ended.result()}"
+
+
+async def _settled(checking: asyncio.Future[Completed]) -> Completed | None:
+    """Returns the result of the task, or None after ending it. Raises ToolError as it does."""
+    if not checking.done():
+        checking.cancel()
+        await asyncio.wait([checking])
+    return None if checking.cancelled() else checking.result()
+
+
+class RunServices:
+    """All services of one run, or of one execution of a check. ``folder`` is theirs alone, or None for none."""
+
+    def __init__(self, services: Sequence[Service], folder: Path | None, bounds: RunBounds) -> None:
+        self._all = [RunService(each, folder / each.name, bounds) for each in services if folder]
+        self._folder = folder
+
+    @property
+    def served(self) -> Mapping[int, Serve]:
+        return {port: serve for each in self._all for port, serve in each.served.items()}
+
+    def shown(self, tools: ProjectTools) -> ProjectTools:
+        """Returns the tools of commands with the sockets of the services."""
+        return replace(tools, mounts=(*tools.mounts, *(each.mount for each in self._all)))
+
+    async def start(self) -> str:
+        return "\n".join(filter(None, await _together([each.start() for each in self._all])))
+
+    async def restored(self) -> list[str]:
+        return [sentence for each in await _together([each.restored() for each in self._all]) for sentence in each]
+
+    def ended(self) -> str:
+        """Returns which do not run any more, as a sentence; "" if all do."""
+        names = ", ".join(each.service.name for each in self._all if each.has_ended)
+        return f"what runs beside it has ended meanwhile: {names}" if names else ""
+
+    async def open(self) -> None:
+        """Makes the folders and the sandboxes."""
+        if self._folder:
+            await run_in_thread(delete, self._folder)  # what an attempt left that was lost
+        for each in self._all:
+            await run_in_thread(each.lay_data)
+            each.open()
+
+    async def end(self) -> None:
+        """Kills all, and deletes what they have written."""
+        await _together([each.end() for each in self._all])
+        if self._folder:
+            with suppress(OSError):
+                await run_in_thread(delete, self._folder)
+
+
+async def _together(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Awaits all, and cancels the others where one fails."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in work]
+    return [task.result() for task in tasks]
+
+
+@asynccontextmanager
+async def services_beside(
+    services: Sequence[Service], folder: Path | None, bounds: RunBounds
+) -> AsyncGenerator[RunServices]:
+    """Yields the services, which ``start`` starts; when the block ends, none of their processes is alive."""
+    opened = RunServices(services, folder, bounds)
+    try:
+        await opened.open()
+        yield opened
+    finally:
+        await opened.end()
