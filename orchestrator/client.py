@@ -282,7 +282,12 @@ class Client(Service):
             headers["Content-Type"] = "application/json"
         headers |= {traceparent.HEADER: trace} if (trace := traceparent.current() or self.trace) else {}
         try:
-            answer = await self._http.request(method, path, **request)
+            try:
+                answer = await self._http.request(method, path, **request)
+            except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError):
+                if method != "GET":  # it may have been done
+                    raise
+                answer = await self._http.request(method, path, **request)  # an unused connection was closed meanwhile
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._unreachable(error) from None
         await self._check(answer)

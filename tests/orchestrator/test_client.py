@@ -190,6 +190,27 @@ async def test_a_foreign_service_is_reported_as_one() -> None:
                 await client.workers()
 
 
+async def test_what_only_reads_is_asked_again_where_its_connection_was_closed_meanwhile() -> None:
+    asked: list[bytes] = []
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers one request of each connection, and closes it with the next one."""
+        with suppress(asyncio.IncompleteReadError):
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(once, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Client(f"http://127.0.0.1:{port}") as client:
+            assert [await client.workers() for _ in range(2)] == [[], []]
+            assert len(asked) == 3
+            with pytest.raises(Unavailable, match="no service answers"):
+                await client.cancel(new_id())
+    assert len(asked) == 4
+
+
 @pytest.mark.parametrize("url", ["localhost:8642", "ftp://localhost", "http://", "nonsense"])
 def test_an_address_that_is_none_is_a_wrong_setting(url: str) -> None:
     with pytest.raises(Misconfigured, match="DEPUTIZE_URL"):
