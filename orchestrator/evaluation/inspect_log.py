@@ -1,7 +1,7 @@
 """An evaluation as a log of Inspect, version 2 of its JSON format, so that `inspect view` shows it.
 
-It was read in inspect_ai 0.3.285, whose ``read_eval_log`` accepts such a log. Each task is a sample, and each run
-an epoch of it. A success is the score "C", all else is "I".
+It was read in inspect_ai 0.3.285, whose ``read_eval_log`` accepts such a log, and whose page lists it and opens each
+sample. Each task is a sample, and each run an epoch of it. A success is the score "C", all else is "I".
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from ...shared.delegation import ToolAgentResult, Usage
 from ...shared.fleet import own_version
+from ...shared.ids import moment_of
 from ...shared.wire import now
 from .evaluation import FIGURES, Evaluation, TaskRuns
 
@@ -30,6 +32,7 @@ def file_name(name: str) -> str:
 def inspect_log(evaluation: Evaluation, name: str, models: Sequence[str]) -> str:
     """Returns the log, as JSON. ``name`` is that of the file of tasks."""
     at, tasks = now().isoformat(), evaluation.tasks
+    begun = datetime.fromtimestamp(min(moment_of(run.delegation_id) for run in evaluation.results), UTC).isoformat()
     model = models[0] if len({*models}) == 1 else SEVERAL
     samples = [_sample(task, number, run, model) for task in tasks for number, run in enumerate(task.ended, 1)]
     metrics = {each: {"name": each, "value": evaluation.figure(each)[0]} for each in FIGURES.values()}
@@ -50,7 +53,7 @@ def inspect_log(evaluation: Evaluation, name: str, models: Sequence[str]) -> str
         },
         "plan": {"name": "plan", "steps": []},  # without one Inspect does not read the head alone
         "results": {"total_samples": len(samples), "completed_samples": len(samples), "scores": [score]},
-        "stats": {"started_at": "", "completed_at": at},
+        "stats": {"started_at": begun, "completed_at": at},  # `inspect view` shows the time between
         "samples": samples,
     }
     return json.dumps(log, ensure_ascii=False)

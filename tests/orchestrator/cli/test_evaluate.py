@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,8 @@ async def test_a_log_for_inspect_has_each_run_as_an_epoch_of_its_task(
         "model": "m",
         "config": {"epochs": 2},
     }
+    begun, ended = (datetime.fromisoformat(log["stats"][name]) for name in ("started_at", "completed_at"))
+    assert timedelta() < ended - begun < timedelta(minutes=2)
     assert log["eval"]["dataset"] == {"name": "tasks", "samples": 2, "sample_ids": [1, 2]}
     (score,) = log["results"]["scores"]
     assert {name: each["value"] for name, each in score["metrics"].items()} == {
