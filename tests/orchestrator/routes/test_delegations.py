@@ -10,6 +10,7 @@ import pytest
 
 from deputize.shared.connection import connect
 from deputize.shared.delegation import TerminationReason
+from deputize.shared.facts import TournamentFacts
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from tests.network.plain_http import PLAIN_HTTP
@@ -41,6 +42,19 @@ async def test_a_request_is_accepted_as_the_parent_wrote_it(real: httpx2.AsyncCl
     assert created["status"] == "queued"
     assert {key: created["request"][key] for key in body} == body
     assert (await real.get(answer.headers["location"])).json() == created
+
+
+async def test_several_attempts_are_asked_for_and_the_result_lists_them(
+    http: httpx2.AsyncClient, service: FakeService
+) -> None:
+    asked = {"count": 3, "stop": "all", "concurrency": 2, "models": ["one", "two"], "efforts": []}
+    id = await create(http, verify=["make test"], attempts=asked)
+    made = {"id": "dlg_1", "verdict": "verified", "ending": "verified (completed)", "patch": "0" * 64}
+    made |= {"protected": 0, "addedLines": 1, "removedLines": 1, "model": "one", "effort": None, "costUsd": 0.5}
+    facts = {"attempts": [made], "taken": "dlg_1", "winner": "dlg_1", "passed": 1, "of": 2}
+    service.finish(id, tournament=TournamentFacts.model_validate(facts))
+    ended = (await http.get(f"/v1/delegations/{id}")).json()
+    assert (ended["request"]["attempts"], ended["result"]["tournament"]) == (asked, facts)
 
 
 async def test_snake_case_is_read_too(http: httpx2.AsyncClient, service: FakeService) -> None:
