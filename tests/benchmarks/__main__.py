@@ -44,6 +44,7 @@ NUMBERS = (
     "cancelling",
     "recovery",
     "failover",
+    "evaluation",
     "repositories",
     "admission",
     "economy",
