@@ -23,6 +23,7 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import owner, program_mounts
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.sandbox.services import Service
+from tests.processes.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until, until_sync
 from tests.worker.forked import in_child
 from tests.worker.sandbox.sandboxes import processes_named, said
@@ -94,6 +95,18 @@ async def test_each_run_reaches_its_own_service_and_nothing_else_reaches_it(tmp_
             assert machine.connect_ex(("127.0.0.1", PORT)) != 0
 
 
+def test_a_worker_that_is_an_ordinary_user_runs_services_as_root_does() -> None:
+    need_ordinary_user()
+
+    async def answered(home: Path) -> str:
+        await Bubblewrap.selftest(home)
+        async with beside(home / "run") as run, run(**serving("one")) as sandbox:
+            return await said(sandbox, GET)
+
+    with home_of_an_ordinary_user() as home:
+        assert in_child(lambda: asyncio.run(answered(home)), ordinary=True) == "one"
+
+
 async def test_commands_neither_see_nor_kill_a_service(tmp_path: Path) -> None:
     async with beside(tmp_path / "run") as run, run(**serving("one")) as sandbox:
         assert await said(sandbox, "kill -9 -1; echo done", timeout=20) != "one"
@@ -130,8 +143,8 @@ async def test_what_a_service_writes_counts_as_its_runs(tmp_path: Path, word: st
     filling["health"] += " && touch now"
     async with beside(tmp_path / "run", disk_bytes=4 << 20) as run, run(**filling) as sandbox:
         await until(lambda: not processes_of("python3", word))
-        seen = await said(sandbox, "true")
-        assert "the service it" in seen
+        seen = await until(lambda: _again(sandbox))
+        assert "the limit is 4 MiB (sandbox.disk_bytes)" in seen
 
 
 async def _again(sandbox: Bubblewrap) -> str:

@@ -43,6 +43,9 @@ async def prepare(settings: Settings, name: str, folder: Path, report: Callable[
         raise Misconfigured(f"nothing can be prepared, because commands cannot be run here: {reason}")
     found = find_tools(None, *found_for(settings, tables[name]))
     environments = EnvironmentsOfWorker(settings, WorkerBounds(settings.sandbox))
+    for service in tables[name].services:
+        if template := await environments.template(service, folder, found, report):
+            template.close()
     used = await environments.prepared(name, tables[name], folder, found, report)
     with closing(used):
         folders = ", ".join(used.facts.folders) or "nothing in the workspace"

@@ -20,6 +20,7 @@ from ...shared.log import log
 from ...shared.request import DelegationRequest, DirectoryWorkspace, GitWorkspace
 from ...shared.settings import Settings, environment
 from ...shared.settings.environments import EnvironmentSettings, matching, unknown_environment
+from ...shared.workspaces import delete
 from ..contracts import Command
 from ..sandbox.bounds import WorkerBounds
 from ..sandbox.bubblewrap import Bubblewrap
@@ -103,19 +104,25 @@ class EnvironmentsOfWorker:
         shown = record.folders if record and is_same else await run_in_thread(_lacking, workspace.base, used)
         await run_short(Record(name, used.key, shown).write, workspace.folder)
         tools = await self._tools(used, shown, table, found)
+        if table.services:
+            await run_in_thread(_delete_earlier, workspace.folder)
         services = [await self._service(each, workspace, found, report) for each in table.services]
         variables = {name: value for each in services for name, value in each.settings.variables.items()}
         return replace(tools, services=tuple(services), variables={**variables, **tools.variables})
 
     async def _service(self, name: str, workspace: Workspace, found: ProjectTools, report: Report) -> Service:
-        """Returns a service, whose data is prepared as an environment without inputs is."""
-        settings, template = self.settings.services[name], None
-        if settings.template:
-            table = EnvironmentSettings(setup=settings.template, inputs=[])
-            used = await self.prepared(f"services.{name}", table, workspace.base, found, report)
-            workspace.until_closed.enter_context(closing(used))
-            template = used.folder / WORKSPACE
-        return Service(name, settings, template, found.mounts, found.path)
+        """Returns a service, whose template nothing removes until the workspace is closed."""
+        template = await self.template(name, workspace.base, found, report)
+        if template:
+            workspace.until_closed.enter_context(closing(template))
+        data = template.folder / WORKSPACE if template else None
+        return Service(name, self.settings.services[name], data, found.mounts, found.path)
+
+    async def template(self, name: str, base: Path, found: ProjectTools, report: Report) -> InUse | None:
+        """Returns the data that a service begins with, prepared as an environment without inputs is; None for none."""
+        script = self.settings.services[name].template
+        table = EnvironmentSettings(setup=script, inputs=[]) if script else None
+        return await self.prepared(f"services.{name}", table, base, found, report) if table else None
 
     def _table(self, name: str) -> EnvironmentSettings:
         if why := unknown_environment(name, self.settings.environments):
@@ -253,6 +260,12 @@ def _recorded(*folders: Path | None) -> Record | None:
 def _lacking(base: Path, used: InUse) -> list[str]:
     """Returns the folders at whose paths the files from before the run have nothing: they are the environment's."""
     return [path for path in used.facts.folders if not os.path.lexists(base / path)]
+
+
+def _delete_earlier(folder: Path) -> None:
+    """Deletes the data of services that an attempt left which was lost."""
+    for data in folder.glob("services*"):
+        delete(data)
 
 
 def _programs(folder: Path, shown: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...shared.errors import DeputizeError, ToolError
 from ...shared.log import log
-from ...shared.text import terminal_text
+from ...shared.text import clip, terminal_text
 from ...shared.workspaces import delete
 from ..contracts import Command, Completed
 from ..sandbox import environment
@@ -31,7 +31,7 @@ from ..sandbox.project_tools import ProjectTools
 from ..sandbox.services import OnlyPorts, Service
 from ..threads import run_in_thread
 from ..workspace.source import open_folder
-from ..workspace.tree_copy import TreeCopy
+from ..workspace.tree_copy import SourceUnreadable, TreeCopy
 
 _SHELL = ("bash", "--noprofile", "--norc", "-c")
 _UNTIL_HEALTHY = 'until bash --noprofile --norc -c "$0"; do sleep 0.05; done'
@@ -113,23 +113,33 @@ class RunService:
         """Its port, if it has one."""
         return {self.service.settings.port: self.serve} if self.service.settings.port else {}
 
-    def lay_data(self) -> None:
-        """Makes its folders, with a copy of its template. Blocks."""
+    def make_folders(self) -> None:
+        """Makes its folders, which commands see. Blocks."""
         for folder in (self._data, self._sockets):
             folder.mkdir(mode=0o700, parents=True)
             folder.chmod(0o700 if folder == self._data else 0o755)  # PostgreSQL refuses what others may enter
             if ids := environment.owner():
                 os.chown(folder, *ids)
+
+    def _lay_data(self) -> None:
         if self.service.template:
             with open_folder(self.service.template) as template, open_folder(self._data) as data:
                 TreeCopy(template, data, owner=environment.owner()).run()
 
     def open(self) -> None:
-        """Makes the sandboxes of the program and of its health command, once its data is laid."""
+        """Makes the sandboxes of the program and of its health command, once its folders are made."""
         own = BindMount(self.mount.name, self._sockets, self.service.folder, writable=True)
         for mount, beside in ((own, None), (self.mount, OnlyPorts(self.served))):
             tools = ProjectTools(mounts=(*self.service.mounts, mount), path=self.service.path)
             self._sandboxes.append(Bubblewrap(self._data, tools=tools, bounds=self._bounds, beside=beside))
+
+    async def start_first(self) -> str:
+        """Starts it with a copy of its template, as ``start`` does."""
+        try:
+            await run_in_thread(self._lay_data)
+        except (OSError, SourceUnreadable) as error:
+            return f"the data of the service {self.service.name} could not be copied: {error}"
+        return await self.start()
 
     async def start(self) -> str:
         """Starts it, and waits until it is healthy. Returns why that failed, or ""."""
@@ -147,11 +157,11 @@ class RunService:
                 return [self._failure]
             if not self.has_ended:
                 return []
-            ended = f"the service {self.service.name} {self._ended()}"
+            ended, last = f"the service {self.service.name} {self._ended()}", self._last_line
             self._failure = await self.start()
             if self._failure:
                 return [f"{ended}, and could not be started again: {self._failure}"]
-            return [f"{ended}, and was started again with the data that it had left"]
+            return [f"{ended}, and was started again with the data that it had left{last}"]
 
     @property
     def has_ended(self) -> bool:
@@ -212,13 +222,22 @@ class RunService:
         printed = done.stdout if done else b""
         why = self._ended() if self._process.ended.done() else f"was not healthy within {seconds:g} s (start_seconds)"
         await self._process.end()
-        tails = [terminal_text(each.decode("utf-8", "replace")).strip() for each in (self._log.data, printed)]
-        shown = "\n".join(each[-_SHOWN_CHARACTERS:] for each in tails if each)
+        shown = "\n".join(filter(None, map(self._shown, (self._log.data, printed))))
         return f"the service {self.service.name} {why}.\n{shown}".rstrip()
 
     def _ended(self) -> str:
         assert self._process
         return self._process.failure or f"ended with exit code {self._process.ended.result()}"
+
+    @property
+    def _last_line(self) -> str:
+        """The last line of its log, after a colon, which may name the limit for which it was killed."""
+        lines = self._shown(self._log.data).splitlines() or [""]
+        return f": {clip(lines[-1].strip(), 300)}" if lines[-1] else ""
+
+    @staticmethod
+    def _shown(log: bytes) -> str:
+        return terminal_text(log.decode("utf-8", "replace")).strip()[-_SHOWN_CHARACTERS:]
 
 
 async def _settled(checking: asyncio.Future[Completed]) -> Completed | None:
@@ -245,7 +264,7 @@ class RunServices:
         return replace(tools, mounts=(*tools.mounts, *(each.mount for each in self._all)))
 
     async def start(self) -> str:
-        return "\n".join(filter(None, await _together([each.start() for each in self._all])))
+        return "\n".join(filter(None, await _together([each.start_first() for each in self._all])))
 
     async def restored(self) -> list[str]:
         return [sentence for each in await _together([each.restored() for each in self._all]) for sentence in each]
@@ -257,10 +276,8 @@ class RunServices:
 
     async def open(self) -> None:
         """Makes the folders and the sandboxes."""
-        if self._folder:
-            await run_in_thread(delete, self._folder)  # what an attempt left that was lost
         for each in self._all:
-            await run_in_thread(each.lay_data)
+            await run_in_thread(each.make_folders)
             each.open()
 
     async def end(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ import pytest
 
 from deputize.orchestrator.redis_server import find_program
 from deputize.shared.errors import Misconfigured
-from deputize.shared.request import DirectoryWorkspace
+from deputize.shared.request import DelegationRequest, DirectoryWorkspace
 from deputize.shared.settings import Settings
+from deputize.worker.task import carry_out
+from tests.architecture.sources import ROOT
 from tests.runs.bench import Bench, call, open_bench, say, script
 
 
@@ -61,29 +65,37 @@ async def test_commands_of_a_run_share_a_service_and_each_run_has_its_own(
             assert [each.split() for each in await printed(bench, result)] == [["$-1", "+OK"], [":8"]]
 
 
-POSTGRES = max(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3])).parent
+def of_page() -> dict[str, Any]:
+    """The settings that the page shows."""
+    text = (ROOT / "worker/docs/services.md").read_text("utf-8")
+    return tomllib.loads(text.partition("<<'END'\n")[2].partition("\nEND\n")[0])
 
 
-def postgres(**more: Any) -> dict[str, Any]:
-    initdb = f"{POSTGRES}/initdb -D . -U postgres --auth trust --no-sync --no-instructions"
-    sockets = "/opt/services/db"
+def postgres() -> dict[str, Any]:
+    """The table of the page, for the version that is here."""
+    programs = [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if not programs:
+        fail = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        fail("SKIPPED: PostgreSQL's server is not installed")
+    folder = max(programs, key=lambda path: int(path.parts[-3])).parent
+    table = of_page()["services"]["postgres"]
     return {
-        "template": f"{initdb}\necho fsync = off >>postgresql.conf",
-        "command": f"exec {POSTGRES}/postgres -D . -c listen_addresses=127.0.0.1 -k {sockets}",
-        "health": "pg_isready -h 127.0.0.1 -q",
-        "port": 5432,
-        "variables": {"DATABASE_URL": "postgresql://postgres@127.0.0.1/postgres"},
-        **more,
+        name: v.replace("/usr/lib/postgresql/15/bin", str(folder)) if isinstance(v, str) else v
+        for name, v in table.items()
     }
+
+
+def test_the_settings_of_the_page_are_accepted() -> None:
+    assert [*Settings.load(environ={}, **of_page()).services] == ["postgres", "valkey"]
 
 
 async def test_checks_have_a_database_without_what_the_run_or_another_check_has_written(
     redis_url: str, tmp_path: Path, project: DirectoryWorkspace
 ) -> None:
     query = 'psql -qtA "$DATABASE_URL" -c'
-    own: dict[str, Any] = {"services": {"db": postgres()}, "environments": tables(project, "db")}
+    own: dict[str, Any] = {"services": {"postgres": postgres()}, "environments": tables(project, "postgres")}
     async with open_bench(redis_url, tmp_path / "h", **own) as bench:
-        by_socket = "psql -h /opt/services/db -U postgres -qtAc 'TABLE t'"
+        by_socket = "psql -h /opt/services/postgres -U postgres -qtAc 'TABLE t'"
         line = f"{query} 'CREATE TABLE t AS SELECT 7 AS a' && {query} 'TABLE t'; {by_socket}; echo x >code"
         checks = [{"kind": "command", "run": f"{query} 'CREATE TABLE t (a int)' && test -e code"}]
         model = script(tmp_path, bash(line), [say("ok")])
@@ -126,21 +138,23 @@ async def test_a_service_that_ends_is_started_again_before_the_next_command_whic
     async with open_bench(redis_url, tmp_path / "h", **own) as bench:
         turns = [bash(f"{ASK} ask SET a 7; ask SAVE; ask SHUTDOWN; sleep 1"), bash(f"{ASK} ask EXISTS a")]
         result = await bench.run(model=script(tmp_path, *turns, [say("ok")]), workspace=project)
-        again = "[the service cache ended with exit code 0, and was started again with the data that it had left]"
-        assert (await printed(bench, result))[1].splitlines() == [":1", "[stderr]", again]
+        again = "[the service cache ended with exit code 0, and was started again with the data that it had left: "
+        value, stderr, notice = (await printed(bench, result))[1].splitlines()
+        assert (value, stderr, notice.startswith(again)) == (":1", "[stderr]", True)
 
 
 async def test_a_service_that_cannot_be_started_again_is_not_tried_once_more(
     redis_url: str, tmp_path: Path, project: DirectoryWorkspace
 ) -> None:
-    once = valkey(command=f"test ! -e used || {{ echo used; exit 5; }}; touch used; {valkey()['command']}")
+    first = "echo x >>tries; test $(wc -l <tries) = 1 || { echo $(wc -l <tries) tries; exit 5; }"
+    once = valkey(command=f"{first}; {valkey()['command']}")
     own: dict[str, Any] = {"services": {"cache": once}, "environments": tables(project, "cache")}
     async with open_bench(redis_url, tmp_path / "h", **own) as bench:
         turns = [bash(f"{ASK} ask SHUTDOWN; sleep 1"), bash("echo one"), bash("echo two")]
         result = await bench.run(model=script(tmp_path, *turns, [say("ok")]), workspace=project)
         for seen, word in zip((await printed(bench, result))[1:], ("one", "two"), strict=True):
             assert seen.startswith(word)
-            assert "the service cache ended with exit code 5.\nused" in seen
+            assert "the service cache ended with exit code 5.\n2 tries" in seen
 
 
 async def test_a_check_that_ends_its_service_is_no_success(
@@ -176,3 +190,21 @@ def test_a_table_that_cannot_work_is_refused_with_the_reason() -> None:
         with pytest.raises(Misconfigured) as refused:
             Settings.load(environ={}, services=services, environments=environments)
         assert why in str(refused.value)
+
+
+async def test_an_attempt_after_a_lost_one_has_new_data(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    own: dict[str, Any] = {"services": {"cache": valkey()}, "environments": tables(project, "cache")}
+    async with open_bench(redis_url, tmp_path / "h", **own) as bench:
+        model = script(
+            tmp_path, bash(f"{ASK} ask SET a 7; touch set; sleep 98764"), bash(f"{ASK} ask GET a"), [say("ok")]
+        )
+        id = await bench.accept(DelegationRequest(task="do it", model=model, workspace=project))
+        folder = bench.settings.workspaces / id
+        await bench.interrupt(id, lambda: [*folder.glob("files/set")])
+        (folder / "services" / "cache").mkdir(parents=True)  # as a worker leaves it that is killed
+        await bench.requeue(id)
+        await carry_out(bench.services, id)
+        assert "$-1" in (await bench.answers(id))[-1]
+        assert left_data(bench) == []
