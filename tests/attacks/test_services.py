@@ -60,15 +60,14 @@ def serving(answer: str, before: str = "") -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def beside(folder: Path, **limits: Any) -> AsyncGenerator[Any]:
-    """Yields what opens the sandbox of a run beside a service: its bounds, and those of its disk, are the run's."""
+async def beside(folder: Path) -> AsyncGenerator[Any]:
+    """Yields what opens the sandbox of a run beside a service."""
     folder.mkdir()
     files = folder / "files"
     files.mkdir()
     if ids := owner():
         os.chown(files, *ids)
-    own = SandboxSettings(**limits)
-    with WorkerBounds(own).run(files, limits=own, further=[folder / "services"]) as bounds:
+    with WorkerBounds(SandboxSettings()).run(files, further=[folder / "services"]) as bounds:
 
         @asynccontextmanager
         async def opened(**settings: Any) -> AsyncGenerator[Bubblewrap]:
@@ -136,15 +135,6 @@ async def test_a_service_whose_program_ends_leaves_no_daemon_beside_its_successo
         assert "the service it ended with exit code 137, and was started again with the data" in answer
         assert answer.startswith(word)
         assert len(processes_of("sleep", word)) == 1
-
-
-async def test_what_a_service_writes_counts_as_its_runs(tmp_path: Path, word: str) -> None:
-    filling = serving(word, "(until test -e now; do sleep 0.05; done; yes >filled) &")
-    filling["health"] += " && touch now"
-    async with beside(tmp_path / "run", disk_bytes=4 << 20) as run, run(**filling) as sandbox:
-        await until(lambda: not processes_of("python3", word))
-        seen = await until(lambda: _again(sandbox))
-        assert "the limit is 4 MiB (sandbox.disk_bytes)" in seen
 
 
 async def _again(sandbox: Bubblewrap) -> str:

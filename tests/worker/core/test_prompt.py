@@ -20,11 +20,6 @@ def test_the_same_words_are_the_same_object() -> None:
     assert "get_skill" not in system_prompt("/workspace")
 
 
-def test_the_system_prompt_names_what_runs_beside_commands() -> None:
-    text = system_prompt("/workspace", services=("db at 127.0.0.1:5432 (DATABASE_URL)",))
-    assert "without network access. Beside them run db at 127.0.0.1:5432 (DATABASE_URL), for this run alone." in text
-
-
 @pytest.mark.requirement("S002-051")
 def test_task_context_and_expected_outcome_are_marked_as_what_they_are() -> None:
     request = DelegationRequest(task="Do it. ", context=" For Ann.", expected_outcome="It is done.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from deputize.orchestrator.redis_server import find_program
 from deputize.shared.errors import Misconfigured
@@ -15,6 +16,7 @@ from deputize.shared.request import DelegationRequest, DirectoryWorkspace
 from deputize.shared.settings import Settings
 from deputize.worker.task import carry_out
 from tests.architecture.sources import ROOT
+from tests.fake_model import FakeModel, Turn, text
 from tests.runs.bench import Bench, call, open_bench, say, script
 
 
@@ -208,3 +210,27 @@ async def test_an_attempt_after_a_lost_one_has_new_data(
         await carry_out(bench.services, id)
         assert "$-1" in (await bench.answers(id))[-1]
         assert left_data(bench) == []
+
+
+async def test_the_model_knows_what_runs_beside_its_commands(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    own: dict[str, Any] = {"services": {"cache": valkey()}, "environments": tables(project, "cache")}
+    async with FakeModel([Turn([text("done")])]) as fake:
+        endpoint = {"ANTHROPIC_BASE_URL": SecretStr(fake.url), "ANTHROPIC_API_KEY": SecretStr(fake.key)}
+        async with open_bench(redis_url, tmp_path / "h", model_endpoint=endpoint, **own) as bench:
+            await bench.run(model="claude-sonnet-5-5", workspace=project)
+        (asked,) = fake.journal
+    assert "Beside them run cache at 127.0.0.1:6379 (PORT), for this run alone." in str(asked.body["system"])
+
+
+async def test_what_a_service_writes_counts_to_the_disk_of_its_run(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    filler = "(until test -e now; do sleep 0.05; done; yes >filled) &"
+    table = valkey(command=f"{filler} {valkey()['command']}", health=f"{valkey()['health']} && touch now")
+    own: dict[str, Any] = {"services": {"cache": table}, "environments": tables(project, "cache")}
+    async with open_bench(redis_url, tmp_path / "h", sandbox={"disk_bytes": 4 << 20}, **own) as bench:
+        turns = [bash(f"{ASK} while ask PING; do sleep 0.05; done 2>&1 | tail -1"), bash("echo next")]
+        result = await bench.run(model=script(tmp_path, *turns, [say("ok")]), workspace=project)
+        assert "the limit is 4 MiB (sandbox.disk_bytes)" in (await printed(bench, result))[1]
