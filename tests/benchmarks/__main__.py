@@ -42,6 +42,7 @@ NUMBERS = (
     "durability",
     "money",
     "cancelling",
+    "losing",
     "recovery",
     "failover",
     "evaluation",

@@ -48,9 +48,9 @@ async def _cancelled(fleet: Fleet, folder: Path) -> float:
     id = await fleet.hand_over(model=script(folder, [HOLD]))
     await begun(fleet, id)
     await until(lambda: len(_of_the_command(descendants() - before)) >= 3)
-    watching = _opened(_of_the_command(descendants() - before))
+    watching = opened(_of_the_command(descendants() - before))
     try:
-        dead = asyncio.create_task(asyncio.to_thread(_last_death, watching))
+        dead = asyncio.create_task(asyncio.to_thread(last_death, watching))
         await asyncio.sleep(0.02)  # the thread waits by now
         asked = time.perf_counter()
         await fleet.service.cancel(id)
@@ -72,7 +72,7 @@ def _of_the_command(pids: Collection[int]) -> list[int]:
     return found
 
 
-def _opened(pids: Collection[int]) -> list[int]:
+def opened(pids: Collection[int]) -> list[int]:
     found: list[int] = []
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -80,7 +80,7 @@ def _opened(pids: Collection[int]) -> list[int]:
     return found
 
 
-def _last_death(watching: Sequence[int]) -> float:
+def last_death(watching: Sequence[int]) -> float:
     """When (``time.perf_counter``) the last of these processes ended."""
     poll = select.poll()
     for fd in watching:
