@@ -9,7 +9,6 @@ import sys
 from deputize.worker import __main__ as worker
 from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.web_fetch import WebFetch
-from deputize.worker.web.dial import trust_store
 from tests.network.internet import Rerouted
 from tests.processes.ordinary_user import become_ordinary
 
@@ -18,7 +17,6 @@ def main() -> int:
     if "--ordinary" in sys.argv:
         sys.argv.remove("--ordinary")
         become_ordinary()
-    trust_store.cache_clear()  # the built-in tools read the authorities on import, before a fork: without SSL_CERT_FILE
     if not (double := _taken("--network")):
         return worker.main()
     network = Rerouted(**json.loads(double))

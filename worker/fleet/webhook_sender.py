@@ -31,7 +31,7 @@ from ...shared.webhooks import signatures
 from ...shared.wire import now
 from ...shared.wording import outcome
 from ..models.retry import parse_retry_after
-from ..web.dial import GuardedTransport, Network
+from ..web.dial import GuardedTransport, Network, read_trust_store
 
 TICK_SECONDS = 0.5
 TRY_SECONDS = 20.0
@@ -143,6 +143,7 @@ class WebhookSender:
         if not (keys := self.settings.webhook.keys(due.webhook.secret_name)):
             which = f"secret {due.webhook.secret_name}" if due.webhook.secret_name else "default secret"
             return Answer(error=f"DEPUTIZE_WEBHOOK_SECRETS of this worker has no {which}")
+        await read_trust_store()
         transport = GuardedTransport(self.settings.webhook.hosts, network=self.network, keepalive=False)
         try:
             async with asyncio.timeout(self.try_seconds), transport:

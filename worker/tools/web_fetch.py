@@ -11,9 +11,9 @@ from pydantic import Field, field_validator
 from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import Settings, ToolSettings
 from ...shared.text import clip
-from ..web.dial import GuardedTransport, Network
+from ..web.dial import GuardedTransport, Network, read_trust_store
 from ..web.fetch import WebPage, fetch, page_text, raw_url
-from ..web.targets import ForbiddenTarget, target
+from ..web.targets import ForbiddenTarget, PrivateHosts, target
 from .base import Availability, Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
 TIMEOUT_SECONDS = 15.0
@@ -59,7 +59,7 @@ class WebFetch(Tool[WebFetchParams]):
         self._private_hosts: Sequence[str] = settings.private_hosts
         self._network = network
         self._seconds = seconds
-        self._transport()  # an invalid list of hosts must fail at the start, not in a call
+        PrivateHosts(self._private_hosts)  # an invalid list must fail at the start, not in a call
 
     def configured(self, settings: Settings) -> WebFetch:
         return WebFetch(settings.tools, network=self._network, seconds=self._seconds)
@@ -90,8 +90,9 @@ class WebFetch(Tool[WebFetchParams]):
         return ToolResult(content, f"Fetched {clip(page.url, 100)}", metadata=facts)
 
     async def _fetch(self, url: str) -> WebPage:
+        await read_trust_store()
         try:
-            async with self._transport() as transport:
+            async with GuardedTransport(self._private_hosts, network=self._network) as transport:
                 return await fetch(transport, url, self._headers)
         except ForbiddenTarget as error:
             advice = "Only public pages can be fetched, and private hosts that the operator has listed in private_hosts"
@@ -102,9 +103,6 @@ class WebFetch(Tool[WebFetchParams]):
                 f"request failed - {clip(str(error), 500) or type(error).__name__}. Check the address of {url}; if it "
                 "is right, try once more or use another source.",
             ) from None
-
-    def _transport(self) -> GuardedTransport:
-        return GuardedTransport(self._private_hosts, network=self._network)
 
 
 async def _text(page: WebPage) -> tuple[str, bool]:

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from ssl import SSLContext
+from threading import Lock
 from typing import cast
 
 import httpcore2
 import httpx2
 
+from ..threads import run_in_thread
 from .targets import Address, ForbiddenTarget, PrivateHosts, Target, refusal_reason, target
 
 IDLE_SECONDS = 30.0
@@ -25,6 +27,7 @@ MAX_TRIES = 4
 """Addresses of one host that are tried."""
 TRY_SECONDS = 5.0
 """How long one address is tried while others are left."""
+_READING = Lock()
 _TcpBackend = cast("type[httpcore2.AsyncNetworkBackend]", httpcore2.AnyIOBackend)
 
 
@@ -32,6 +35,17 @@ _TcpBackend = cast("type[httpcore2.AsyncNetworkBackend]", httpcore2.AnyIOBackend
 def trust_store() -> SSLContext:
     """Returns the machine's certificate authorities, or SSL_CERT_FILE's. Cached: reading them takes 40 ms."""
     return httpx2.create_ssl_context()
+
+
+async def read_trust_store() -> None:
+    """Reads the certificate authorities in a thread, unless they were read: transports then have them at once."""
+    if not trust_store.cache_info().currsize:
+        await run_in_thread(_read_once)
+
+
+def _read_once() -> None:
+    with _READING:  # of many first requests one reads
+        trust_store()
 
 
 class Network(_TcpBackend):

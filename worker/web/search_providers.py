@@ -16,7 +16,7 @@ import httpx2
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.settings import ToolSettings
 from ...shared.text import clip
-from .dial import GuardedTransport, Network
+from .dial import GuardedTransport, Network, read_trust_store
 from .fetch import WebPage, fetch
 from .targets import ForbiddenTarget, target
 
@@ -73,6 +73,7 @@ class SearchProvider(ABC):
         """Returns one page of results, counted from 0; empty if there are no more. Raises ToolError with a remedy."""
 
     async def ask(self, params: dict[str, str | int]) -> WebPage:
+        await read_trust_store()
         try:
             async with self._transport() as transport:
                 return await fetch(transport, str(self._where.url.copy_merge_params(params)), self._headers)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.settings import Settings, ToolSettings
 from deputize.worker.tools.base import Kind, ToolResult
 from deputize.worker.tools.builtin import BUILTIN, DEFAULT_KIT
 from deputize.worker.tools.web_fetch import WebFetch
+from deputize.worker.web.dial import trust_store
 from deputize.worker.web.fetch import raw_url
 from tests.network.internet import PUBLIC, Internet, redirect, response
 from tests.runs.toolbench import Toolbench
@@ -222,6 +224,21 @@ async def test_the_operators_settings_make_the_tool(bare_desk: Toolbench) -> Non
     result = await tool.run(bare_desk.context(), tool.parse({"url": "http://wiki:9000/"}))
     assert (result.content, web.dialled) == ("inside", [("10.0.0.5", 9000)])
     assert "User-Agent: me/2" in web.heads[0]
+
+
+def test_an_invalid_list_of_hosts_fails_at_the_start() -> None:
+    with pytest.raises(Misconfigured, match="private_hosts"):
+        WebFetch().configured(Settings(tools=ToolSettings(private_hosts=["no name at all:x"])))
+
+
+async def test_certificate_authorities_are_read_once_with_the_first_page(bare_desk: Toolbench) -> None:
+    trust_store.cache_clear()
+    web = Internet({"wiki": [["10.0.0.5"]]}, lambda host, path: response("inside", "text/plain"))
+    tool = WebFetch(ToolSettings(private_hosts=["wiki:9000"]), network=web)
+    assert not trust_store.cache_info().currsize
+    params = tool.parse({"url": "http://wiki:9000/"})
+    await asyncio.gather(*(tool.run(bare_desk.context(), params) for _ in range(3)))
+    assert trust_store.cache_info().misses == 1
 
 
 @pytest.mark.requirement("S001-002", "S004-020")
