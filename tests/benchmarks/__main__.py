@@ -46,6 +46,8 @@ NUMBERS = (
     "recovery",
     "failover",
     "evaluation",
+    "deliveries",
+    "times",
     "repositories",
     "admission",
     "economy",

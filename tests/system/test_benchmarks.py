@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import __main__ as benchmarks
-from tests.benchmarks import cancelling
+from tests.benchmarks import cancelling, deliveries, times
 from tests.benchmarks.number import Number, table
 
 
@@ -29,6 +29,19 @@ async def test_one_with_a_fleet_of_its_own_measures_too() -> None:
     numbers = {each.name: each for each in await cancelling.measure(runs=1, count=4)}
     assert [*numbers] == ["cancel → last process of the command dead, p95 of 4", "… p50", "… the longest"]
     assert all(0 < each.median < cancelling.PATIENCE_SECONDS * 1000 for each in numbers.values())
+
+
+@pytest.mark.system
+async def test_deliveries_through_kills_of_services_begin_each_one_thing() -> None:
+    found = await deliveries.measure(runs=1, deliveries=60, kills=2)
+    assert [each.verdict for each in found] == ["met", "met", "met", ""]
+
+
+@pytest.mark.system
+async def test_a_schedule_through_kills_of_services_leaves_no_time_out_and_repeats_none() -> None:
+    found = await times.measure(runs=1, seconds=4, steps=(), kill_seconds=1.5)
+    assert [each.verdict for each in found] == ["met", "met", "", "met", ""]
+    assert found[-1].median >= 3
 
 
 def test_a_missed_number_is_shown_as_missed() -> None:
