@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { byId, h, replace, setText } from "./dom.js";
+import { refreshEnvironments } from "./environments.js";
 import { age, compact, money, number, tokensIn } from "./numbers.js";
 import { refreshSchedules } from "./schedules.js";
 import { count, visible } from "./text.js";
@@ -55,7 +56,7 @@ export class Load {
   }
 
   async refresh() {
-    await refreshSchedules();
+    await Promise.all([refreshSchedules(), refreshEnvironments()]);
     const today = new Date();
     today.setHours(0, 0, 0, 0);
     const [workers, capacity, counts, { total }] = await Promise.all([get("v1/workers"), get("v1/capacity"),

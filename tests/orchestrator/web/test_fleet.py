@@ -12,6 +12,7 @@ from playwright.async_api import expect
 from deputize.shared.delegation import Status, Usage
 from deputize.shared.errors import Unavailable
 from deputize.shared.events import Replied, StepStarted, TurnStarted
+from deputize.shared.fleet import PreparedEnvironment
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.capacity import EndpointCapacity
 from deputize.shared.schedule import Schedule
@@ -28,6 +29,15 @@ LIMITED = EndpointCapacity(
     endpoint="3fa2", model="<b>m", rate=4.1, served=1700, refused=24, waiting=41, until=now() + timedelta(hours=1)
 )
 SPENT = EndpointCapacity(endpoint="91de", model="m", key=2, spent=True, until=now() + timedelta(hours=1))
+PREPARED = PreparedEnvironment(
+    environment="<b>shop",
+    key="<b>shop-0a1b2c3d4e5f67890123",
+    bytes=1_499_000_001,
+    seconds=41.2,
+    prepared_at=now() - timedelta(days=3),
+    used_at=now() - timedelta(hours=2),
+    workers=["old@two", "w@one"],
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -72,6 +82,7 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         service.endpoints += [PLACES, LIMITED, SPENT]
         night = Schedule(name="nightly", cron="0 3 * * *", zone="UTC", last=now(), last_delegation_id=child)
         service.planned = {"nightly": night, "hourly": night.model_copy(update={"name": "hourly", "paused": "by hand"})}
+        service.prepared = [PREPARED]
         new = await service.create(DelegationRequest(task="a new one"))
         await expect(rows).to_have_text(["review it all", "a new one", "later", "an old one"])
         await expect(page.locator("#workers")).to_contain_text("old@two takes no more")
@@ -83,6 +94,10 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(page.locator("#schedules summary")).to_have_text("2 schedules")
         await expect(page.locator("#schedules")).to_contain_text("paused: by hand")
         await expect(page.locator("#schedules a").first).to_have_attribute("href", re.compile(child))
+        await expect(page.locator("#environments summary")).to_have_text("1 prepared environment")
+        await page.locator("#environments summary").click()
+        cells = ["<b>shop", "0a1b2c3d4e5f", "1.500 MB", re.compile("^41"), re.compile("^vor 2"), "old@two, w@one"]
+        await expect(page.locator("#environments tbody").locator("th, td")).to_have_text(cells)
         await expect(page.locator("#load")).to_contain_text("of 8")
 
         await filters.get_by_role("link", name="failed 1").click()
