@@ -33,6 +33,11 @@ OUTCOMES = {"approve": "proceed_once", "deny": "cancel"}
 SEEN = 10_000
 
 
+def plain(text: str) -> dict[str, str]:
+    """Returns a text of Slack in which nothing becomes a mention or a link."""
+    return {"type": "plain_text", "text": text}
+
+
 class Approvals:
     """Shows what waits in a channel, and hands on the answers of those who may give them."""
 
@@ -74,34 +79,22 @@ class Approvals:
         return Response(background=BackgroundTask(self._answer, payload))
 
     async def _ask(self, data: dict[str, Any]) -> None:
-        async with httpx2.AsyncClient(timeout=10) as client:
-            await self._ask_with(client, data)
-
-    async def _ask_with(self, client: httpx2.AsyncClient, data: dict[str, Any]) -> None:
         url, params = f"{self._service}/v1/permissions", {"delegation": data["id"]}
-        listed = await client.get(url, params=params, headers=self._of_service)
-        listed.raise_for_status()
+        async with httpx2.AsyncClient(timeout=10, headers=self._of_service) as client:
+            listed = (await client.get(url, params=params)).raise_for_status()
         found = [each for each in listed.json()["items"] if each["permissionId"] == data["permissionId"]]
         if not found:
             return  # it was answered meanwhile
         call = json.dumps(found[0]["step"]["arguments"], indent=1)[:2000]
         text = f"{data['tool']} waits for permission: {found[0]['reason']}\n{call}"
         buttons = [
-            {
-                "type": "button",
-                "action_id": name,
-                "value": data["permissionId"],
-                "text": {"type": "plain_text", "text": name.title()},
-            }
+            {"type": "button", "action_id": name, "value": data["permissionId"], "text": plain(name.title())}
             for name in OUTCOMES
         ]
-        # Plain text, so that nothing in the arguments becomes a mention or a link.
-        blocks = [
-            {"type": "section", "text": {"type": "plain_text", "text": text}},
-            {"type": "actions", "elements": buttons},
-        ]
+        blocks = [{"type": "section", "text": plain(text)}, {"type": "actions", "elements": buttons}]
         message = {"channel": self._channel, "text": f"{data['id']}: a call waits for permission", "blocks": blocks}
-        posted = await client.post(f"{self._slack}/chat.postMessage", json=message, headers=self._of_slack)
+        async with httpx2.AsyncClient(timeout=10, headers=self._of_slack) as client:
+            posted = await client.post(f"{self._slack}/chat.postMessage", json=message)
         if not posted.json().get("ok"):
             raise RuntimeError(f"Slack: {posted.json().get('error')}")
 
