@@ -187,8 +187,7 @@ class EnvironmentsOfWorker:
                     work = Preparation(name, table, self.settings, self.bounds, self.network, report)
                     facts = await work.run(self.store, key, folder, files, found)
                     report(f"the environment {name} is prepared: {facts.seconds:g} s, {facts.bytes / 1e6:,.0f} MB")
-            if removed := await run_in_thread(self.store.evict, self.settings.environments):
-                log.info("prepared environments removed: %s", ", ".join(removed))
+            await run_in_thread(self.store.evict, self.settings.environments)
             return used
 
     async def _tools(

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ...shared.libc import closing_fd
 from ...shared.log import log
 from ...shared.settings.environments import EnvironmentSettings
 from ...shared.workspaces import delete
@@ -26,6 +27,7 @@ WORKSPACE, HOME = "workspace", "home"
 """The parts of a folder: what was made at the path of the workspace, and in the home directory."""
 _SCRATCH, _FACTS = "scratch", "facts.json"
 _LOG, _LOCK, _FAILED = ".log", ".lock", ".failed"
+_HALF_DIGITS = 8
 _UNNAMED_SECONDS = 14 * 24 * 3600
 """How long is kept what belongs to no environment of the settings any more."""
 
@@ -107,16 +109,19 @@ class Store:
 
     def begin(self, key: str) -> Path:
         """Returns a new folder to prepare in, whose parts commands own. Halves of earlier ones are removed."""
-        for half in self.folder.glob(f"{key}.*"):
-            if half.is_dir() and not half.is_symlink():
-                delete(half)
-        folder = self.folder / f"{key}.{secrets.token_hex(4)}"
+        self._remove_halves(key)
+        folder = self.folder / f"{key}.{secrets.token_hex(_HALF_DIGITS // 2)}"
         folder.mkdir(mode=0o700)
         for part in (WORKSPACE, HOME, _SCRATCH):
             (folder / part).mkdir(mode=0o755)
             if ids := owner():
                 os.chown(folder / part, *ids)
         return folder
+
+    def _remove_halves(self, key: str) -> None:
+        for half in self.folder.glob(f"{key}.*"):
+            if half.is_dir() and not half.is_symlink():
+                delete(half)
 
     @staticmethod
     def scratch(folder: Path) -> Path:
@@ -166,7 +171,7 @@ class Store:
     def evict(self, tables: Mapping[str, EnvironmentSettings]) -> list[str]:
         """Removes those that were not used for too long, and of each environment the oldest that are too large.
 
-        Returns the keys of what was removed. What runs use stays.
+        Returns the keys of what was removed. What runs use stays. The halves that crashes left are removed, too.
         """
         now, sizes, due = time.time(), dict[str, int](), list[str]()
         for each in self.kept():
@@ -180,7 +185,13 @@ class Store:
             key, table = path.name.removesuffix(_LOG), tables.get(_names(path.name)[1])
             is_old = now - path.stat().st_mtime > (table.keep if table else _UNNAMED_SECONDS)
             due += [key] if is_old and not (self.folder / key).exists() else []
-        return self.remove(due)
+        for key in {path.name.rpartition(".")[0] for path in self.folder.glob(f"*.{'[0-9a-f]' * _HALF_DIGITS}")}:
+            if (self.folder / f"{key}{_LOCK}").exists() and (lock := self.lock(key)) is not None:  # not one under way
+                with closing_fd(lock), suppress(OSError):
+                    self._remove_halves(key)
+        if removed := self.remove(due):
+            log.info("prepared environments removed: %s", ", ".join(removed))
+        return removed
 
     def remove(self, keys: Collection[str]) -> list[str]:
         """Removes these but for those that runs use; returns the keys of what was removed."""
@@ -189,7 +200,7 @@ class Store:
             if (lock := self.lock(key)) is None:
                 continue
             try:
-                aside = self.folder / f"{key}.{secrets.token_hex(4)}"
+                aside = self.folder / f"{key}.{secrets.token_hex(_HALF_DIGITS // 2)}"
                 with suppress(FileNotFoundError):
                     (self.folder / key).rename(aside)
                     delete(aside)

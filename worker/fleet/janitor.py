@@ -30,6 +30,7 @@ from ...shared.runs.store import Reaped, RunStore
 from ...shared.runs.upstreams import settle
 from ...shared.settings import Settings
 from ...shared.workspaces import UPLOADS, upload_path
+from ..environments.store import Store
 from ..threads import run_in_thread
 from ..workspace.removal import delete_unused, delete_unused_files, disk_bytes
 from ..workspace.snapshot_store import SnapshotStore
@@ -165,10 +166,13 @@ class Janitor:
         """Deletes workspaces of delegations pruned or ended over ``older_than`` seconds ago; returns the number.
 
         Then those that ended first, until the others take no more than the setting allows. What an unfinished
-        delegation continues stays, and what another process copies just now until a later sweep.
+        delegation continues stays, and what another process copies just now until a later sweep. Prepared environments,
+        uploads and clones go as their own settings state.
         """
         self._pruned.update(pruned)
         await self._sweep_uploads()
+        if await asyncio.to_thread(self.settings.prepared.exists):
+            await run_in_thread(Store(self.settings.prepared).evict, self.settings.environments)
         folders = await asyncio.to_thread(_folders, self.settings.workspaces)
         ended = await self.store.ended(list({id for id, _ in folders})) if folders else {}
         self._pruned.intersection_update(ended)

@@ -17,7 +17,9 @@ from deputize.worker.environments.environments import EnvironmentsOfWorker
 from deputize.worker.environments.store import Facts, Store
 from deputize.worker.sandbox.bounds import WorkerBounds
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.sandbox.project_tools import NO_TOOLS
+from tests.runs.bench import Bench
 
 DAY = 24 * 3600
 
@@ -78,6 +80,27 @@ def test_a_half_is_none_of_those_that_are_kept(store: Store) -> None:
     assert store.kept() == []
     store.begin("shop-a")
     assert not half.exists()
+
+
+def test_a_half_that_a_crash_left_is_removed_but_not_one_that_is_prepared_now(store: Store) -> None:
+    lost, under_way = (store.lock(key) for key in ("shop-a", "shop-b"))
+    assert lost is not None
+    assert under_way is not None
+    left, prepared = store.begin("shop-a"), store.begin("shop-b")
+    os.close(lost)  # as the kernel does
+    assert store.evict({}) == []
+    assert (left.exists(), prepared.exists()) == (False, True)
+    os.close(under_way)
+
+
+async def test_the_janitor_removes_what_is_due_without_a_run_that_needs_it(bench: Bench) -> None:
+    store = Store(bench.settings.prepared)
+    store.folder.mkdir(parents=True)
+    keep(store, "gone-a", days=15)
+    recent = keep(store, "gone-b")
+    presence = Presence(bench.store, bench.bus, "eye")
+    await Janitor(bench.settings, bench.store, bench.bus, presence, bench.sent.extend).sweep(0)
+    assert [each.key for each in store.kept()] == [recent]
 
 
 async def test_runs_that_wait_for_a_preparation_fail_with_it(tmp_path: Path) -> None:
