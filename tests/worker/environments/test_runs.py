@@ -188,6 +188,21 @@ async def test_the_maintenance_is_run_before_the_first_turn_and_before_each_chec
         assert [(check.base, check.candidate) for check in result.verification.checks] == [("red", "green")]
 
 
+async def test_a_file_of_the_set_up_is_copied_by_the_maintenance_and_is_no_change(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    Path(project.path, ".gitignore").write_text("_version.py\n")
+    own = tables(project, "echo 1.2 >~/_version.py; echo 1.2 >_version.py", maintenance="cp -n ~/_version.py .")
+    check = {"kind": "command", "run": "grep 1.2 _version.py && ! grep broken code.txt"}
+    model = script(tmp_path, bash("cat _version.py; echo right >code.txt"), [say("done")])
+    async with open_bench(redis_url, tmp_path / "h", environments=own) as bench:
+        Path(project.path, "code.txt").write_text("broken")
+        result = await bench.run(model=model, workspace=project, verify=[check])
+        assert await printed(bench, result) == ["1.2"]
+        assert result.files_modified == ["code.txt"]
+        assert [(check.base, check.candidate) for check in result.verification.checks] == [("red", "green")]
+
+
 async def test_a_maintenance_that_fails_ends_the_run(
     redis_url: str, tmp_path: Path, project: DirectoryWorkspace
 ) -> None:
