@@ -15,9 +15,9 @@ from deputize.shared.settings import Settings
 from deputize.shared.settings.environments import EnvironmentSettings
 from deputize.worker.environments.environments import EnvironmentsOfWorker
 from deputize.worker.environments.store import Facts, Store
+from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.sandbox.bounds import WorkerBounds
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.sandbox.project_tools import NO_TOOLS
 from tests.runs.bench import Bench
 
