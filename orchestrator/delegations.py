@@ -40,7 +40,7 @@ from ..shared.runs.store import IDEMPOTENCY_SECONDS, RunStore, resume
 from ..shared.schedule import Schedule
 from ..shared.settings import Settings
 from ..shared.status_counts import StatusCounts
-from ..shared.webhooks import Webhook
+from ..shared.webhooks import NotificationType, Webhook
 from ..shared.wire import now
 from . import audit_log, schedules
 from .audit_log import AuditPage, AuditRecord
@@ -333,6 +333,11 @@ class Delegations(Service):
     async def try_webhook(self, webhook: Webhook) -> Delegation:
         (accepted,) = await self._accept([webhook_test(webhook)], starts=False)
         return await self.cancel(accepted.delegation.id)
+
+    async def notify(self, request: DelegationRequest, kind: NotificationType, text: str) -> None:
+        """Has the webhook of a request notified, by a delegation that ends before it begins. Raises ``Refused``."""
+        (accepted,) = await self._accept([request], starts=False)
+        await self.store.end_notice(accepted.delegation.id, kind, text)
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
         await self.ownership.check(*wanted.ids)

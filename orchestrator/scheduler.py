@@ -24,7 +24,7 @@ from ..shared.settings import Settings
 from ..shared.settings.schedules import ScheduleSettings
 from .delegations import Delegations
 from .guards import redis_guard
-from .schedules import request_of
+from .schedules import PAUSED, notice_of, request_of
 
 LATE_SECONDS = 10
 """How late a time may be to begin its own delegation. Of all that are later only one does: no service was there."""
@@ -160,10 +160,25 @@ class Step:
         failures = int(self.state.failures or 0) + 1
         if pauses := 0 < table.pause_after <= failures:
             changed["paused"] = f"{failures} failures in a row, the last: {reason}"[:500]
+            await self._notify(table, changed["paused"])
         is_ours = await self._change(seen=("failures", "last", "judged"), failures=str(failures), **changed)
         if is_ours and pauses:
             log.error("the schedule %s is paused: %s", self.name, changed["paused"])
         return pauses or not is_ours
+
+    async def _notify(self, table: ScheduleSettings, reason: str) -> None:
+        """Notifies the webhook of the schedule, before the pause is noted.
+
+        A service that is killed in between repeats both. The key has what failed, so that each pause notifies once.
+        """
+        key = f"{PAUSED}:{self.name}:{self.state.last}@{self.state.pending or self.state.due}"
+        try:
+            request = notice_of(self.name, table, key)
+            await self.service.notify(request, PAUSED, f"The schedule {self.name} is paused: {reason}")
+        except KeyReused:  # with an earlier table
+            pass
+        except Refused as error:
+            log.warning("nothing is notified of the pause of the schedule %s: %s", self.name, error)
 
     async def _last(self) -> Delegation | None:
         """Returns the last delegation; None where there is none, or its record was removed."""

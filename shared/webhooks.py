@@ -14,8 +14,10 @@ from pydantic import Field
 
 from .wire import Request
 
-NotificationType = Literal["delegation.finished", "permission.requested"]
-ALL: tuple[NotificationType, ...] = get_args(NotificationType)
+Requested = Literal["delegation.finished", "permission.requested"]
+"""What a request chooses from."""
+ALL: tuple[Requested, ...] = get_args(Requested)
+NotificationType = Literal[Requested, "schedule.paused"]
 _SECRET = re.compile(r"(?:([A-Za-z0-9_-]{1,64})=)?whsec_([A-Za-z0-9+/]+=*)")
 
 
@@ -24,7 +26,7 @@ class Webhook(Request):
 
     url: str = Field(min_length=1, max_length=2000)
     """Everyone who may read the delegation can read it, so it must not hold a secret."""
-    events: list[NotificationType] = Field(default=[*ALL], min_length=1, max_length=20)
+    events: list[Requested] = Field(default=[*ALL], min_length=1, max_length=20)
     """The events that it is notified of."""
     secret_name: str | None = Field(default=None, min_length=1, max_length=64)
     """The secret of the service's settings that signs. Null: those without a name."""

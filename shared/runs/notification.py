@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from ..events import Event, PermissionRequested, RunFinished
-from ..webhooks import NotificationType, Webhook
+from ..webhooks import NotificationType, Requested, Webhook
 from ..wire import Timestamp, Wire
 
-NOTIFIED: Mapping[type[Event], NotificationType] = {
+NOTIFIED: Mapping[type[Event], Requested] = {
     RunFinished: "delegation.finished",
     PermissionRequested: "permission.requested",
 }
@@ -43,10 +43,15 @@ class Notification(Wire):
     """Null where none follows, or one is due."""
 
 
-def queued(delegation: str, webhook: Webhook | None, seq: int, event: Event) -> list[tuple[str, str]]:
-    """Returns the notification of an event, if its webhook is notified of it, for ``notify.lua``."""
-    if webhook is None or (kind := NOTIFIED.get(type(event))) not in webhook.events:
+def queued(
+    delegation: str, webhook: Webhook | None, seq: int, event: Event, kind: NotificationType | None = None
+) -> list[tuple[str, str]]:
+    """Returns the notification of an event, if its webhook is notified of it, for ``notify.lua``.
+
+    With ``kind`` it is, as one of that kind.
+    """
+    if webhook is None or (kind is None and NOTIFIED.get(type(event)) not in webhook.events):
         return []
     url = webhook.url.partition("#")[0].partition("?")[0]
-    new = Notification(id=f"{delegation}-{seq}", delegation_id=delegation, type=kind, url=url)
+    new = Notification(id=f"{delegation}-{seq}", delegation_id=delegation, type=kind or NOTIFIED[type(event)], url=url)
     return [(str(seq), new.to_json())]

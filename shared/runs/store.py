@@ -24,7 +24,7 @@ from ..ids import first_id
 from ..log import log
 from ..metrics import ACCEPTED, LEASES_LOST
 from ..request import DelegationRequest, Limits
-from ..webhooks import Webhook
+from ..webhooks import NotificationType, Webhook
 from ..wire import now
 from .cost import fields_of_records
 from .disk import RECORD_PARTS, forget
@@ -307,13 +307,17 @@ class RunStore:
         """Ends a delegation that waits in vain for others, with these fields of its result. Idempotent."""
         await self._end(id, ended, in_vain=True)
 
+    async def end_notice(self, id: str, kind: NotificationType, text: str) -> None:
+        """Ends a delegation that was accepted only so that its webhook is notified of that kind. Idempotent."""
+        await self._end(id, {**CANCELLED, "summary": text}, kind=kind)
+
     async def _end(
-        self, id: str, ended: Mapping[str, Any], *, in_vain: bool = False
+        self, id: str, ended: Mapping[str, Any], *, in_vain: bool = False, kind: NotificationType | None = None
     ) -> Literal["finished", "asked", "cancelled"]:
         while True:
             state = await state_of(self.redis, id)
             unread = await messages_of(self.redis, id, int(state[READ] or 0))
-            end = ending(id, state, ended, retention=self.retention, undelivered=unread)
+            end = ending(id, state, ended, retention=self.retention, undelivered=unread, kind=kind)
             arguments = end | {"cancel_channel": CANCEL, "in_vain": in_vain}
             answer = await CANCELLING.run(self.redis, [LEASES, *keys_of(id)], arguments)
             if answer == "gone":

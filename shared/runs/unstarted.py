@@ -11,7 +11,7 @@ from ..event_size import capped
 from ..events import Envelope, Event, RunFinished
 from ..message import Message
 from ..metrics import counted
-from ..webhooks import Webhook
+from ..webhooks import NotificationType, Webhook
 from ..wire import now
 from .keys import EVENTS, INDEX, METRICS, WAITING_RUNS, WEBHOOKS, record_key
 from .notification import queued
@@ -35,10 +35,12 @@ def ending(
     retention: int,
     undelivered: Sequence[Message] = (),
     before: Sequence[Event] = (),
+    kind: NotificationType | None = None,
 ) -> dict[str, Any]:
     """Returns the arguments of ``end_unstarted`` (``unstarted.lua``).
 
-    ``ended`` are fields of the result; the events ``before`` precede the last one.
+    ``ended`` are fields of the result; the events ``before`` precede the last one. With ``kind`` the webhook is
+    notified of that, and not of the end.
     """
     result = ToolAgentResult(
         **ended,
@@ -63,7 +65,7 @@ def ending(
         "counts": counted(finished),
         "queue": WAITING_RUNS,
         "webhooks": WEBHOOKS,
-        "notifications": queued(id, Webhook.model_validate_json(webhook) if webhook else None, number, finished),
+        "notifications": queued(id, Webhook.model_validate_json(webhook) if webhook else None, number, finished, kind),
     }
 
 

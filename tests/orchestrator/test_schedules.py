@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,7 +21,9 @@ from deputize.shared.delegation import Delegation, FinalStatus, Status, Terminat
 from deputize.shared.errors import NotFound
 from deputize.shared.runs.keys import record_key
 from deputize.shared.runs.schedule_state import ScheduleState, change, states_of
+from deputize.shared.runs.webhook_queue import take
 from deputize.shared.settings.schedules import ScheduleSettings
+from deputize.worker.fleet.webhook_sender import body_of
 from tests.orchestrator.serving import settings
 from tests.waiting import until
 
@@ -197,6 +201,45 @@ async def test_a_request_that_is_refused_counts_as_a_failure(clock: Clock) -> No
     assert "a request may not name a script" in state.error
     assert state.paused.startswith("2 failures in a row")
     assert await clock.begun() == []
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused requests", "failed delegations"])
+async def test_a_pause_notifies_the_webhook_once_over_all_services(
+    is_refused: bool, redis_url: str, tmp_path: Path
+) -> None:
+    webhook = {"secrets": [f"whsec_{b64encode(bytes(32)).decode()}"], "url": "https://example.org/all"}
+    using = settings(redis_url=redis_url, home=tmp_path, webhook=webhook)
+    own: dict[str, Any] = {"webhook": {"url": "https://example.org/paused", "events": ["permission.requested"]}}
+    own |= {"model": "scripted:/no/such/file"} if is_refused else {}
+    async with open_service(using, redis_url) as service, open_service(using, redis_url) as other:
+        table = ScheduleSettings(**HOURLY, request=own, pause_after=1)
+        clocks = [Clock(each, table) for each in (service, other)]
+        await clocks[0].at(NOON - 1)
+        if not is_refused:
+            await clocks[0].end((await clocks[0].at(NOON)).last, Status.FAILED, TerminationReason.ERROR)
+        seen = await clocks[0].state()
+        await asyncio.gather(*(each.take(NOON + 1, seen) for each in clocks * 2))
+        assert (await clocks[0].at(NOON + 9 * 3600)).paused
+        (due,) = await take(service.store.redis, 9, 9, 9)
+        assert (due.notification.type, due.notification.url) == ("schedule.paused", "https://example.org/paused")
+        body = json.loads(body_of(due))
+        assert (body["type"], body["data"]["links"]["schedules"]) == ("schedule.paused", "/v1/schedules")
+        assert body["data"]["text"].startswith("The schedule look is paused: 1 failures in a row, the last: ")
+        notice = await service.get(body["data"]["id"])
+        assert (notice.owner, notice.status, notice.request.labels) == (
+            "ci",
+            Status.CANCELLED,
+            {"schedule.paused": "look"},
+        )
+
+
+async def test_a_pause_without_a_secret_for_its_webhook_pauses_all_the_same(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock.table = ScheduleSettings(**HOURLY, request={"webhook": {"url": "https://example.org"}}, pause_after=1)
+    await clock.at(NOON - 1)
+    assert (await clock.at(NOON)).paused
+    assert "nothing is notified of the pause of the schedule look: " in caplog.text
 
 
 async def test_services_that_run_carry_it_out(services: list[Delegations], redis_url: str, tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def body_of(due: DueNotification) -> bytes:
         data |= {"refutedClaimCount": len(result.refuted_claims), "deniedCallCount": result.denied_call_count}
         data["costUsd"] = result.usage.cost_usd
         links["patch"] = f"{path}/patch"
+        if due.notification.type == "schedule.paused":
+            data["text"], links["schedules"] = result.summary, "/v1/schedules"
     elif isinstance(event, PermissionRequested):
         data |= {"permissionId": event.permission_id, "tool": event.step.tool_name}
         data["expiresAt"] = event.expires_at.isoformat()
