@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...shared.errors import DeputizeError, ToolError
 from ...shared.log import log
@@ -29,7 +28,7 @@ from ..sandbox.ports import Report, Serve, python_with
 from ..sandbox.process import Process
 from ..sandbox.project_tools import ProjectTools
 from ..sandbox.services import OnlyPorts, Service
-from ..threads import run_in_thread
+from ..threads import run_in_thread, run_short
 from ..workspace.source import open_folder
 from ..workspace.tree_copy import SourceUnreadable, TreeCopy
 
@@ -113,25 +112,22 @@ class RunService:
         """Its port, if it has one."""
         return {self.service.settings.port: self.serve} if self.service.settings.port else {}
 
-    def make_folders(self) -> None:
-        """Makes its folders, which commands see. Blocks."""
+    def open(self) -> None:
+        """Makes its folders, and the sandboxes of its program and of its health command."""
         for folder in (self._data, self._sockets):
             folder.mkdir(mode=0o700, parents=True)
             folder.chmod(0o700 if folder == self._data else 0o755)  # PostgreSQL refuses what others may enter
             if ids := environment.owner():
                 os.chown(folder, *ids)
+        own = BindMount(self.mount.name, self._sockets, self.service.folder, writable=True)
+        for mount, beside in ((own, None), (self.mount, OnlyPorts(self.served))):
+            tools = ProjectTools(mounts=(*self.service.mounts, mount), path=self.service.path)
+            self._sandboxes.append(Bubblewrap(self._data, tools=tools, bounds=self._bounds, beside=beside))
 
     def _lay_data(self) -> None:
         if self.service.template:
             with open_folder(self.service.template) as template, open_folder(self._data) as data:
                 TreeCopy(template, data, owner=environment.owner()).run()
-
-    def open(self) -> None:
-        """Makes the sandboxes of the program and of its health command, once its folders are made."""
-        own = BindMount(self.mount.name, self._sockets, self.service.folder, writable=True)
-        for mount, beside in ((own, None), (self.mount, OnlyPorts(self.served))):
-            tools = ProjectTools(mounts=(*self.service.mounts, mount), path=self.service.path)
-            self._sandboxes.append(Bubblewrap(self._data, tools=tools, bounds=self._bounds, beside=beside))
 
     async def start_first(self) -> str:
         """Starts it with a copy of its template, as ``start`` does."""
@@ -195,18 +191,18 @@ class RunService:
                 sandbox.close()
 
     async def _launch(self) -> None:
-        argv = [*_SHELL, self.service.settings.command]
+        settings, relay, inherited = self.service.settings, list[str](), list[int]()
         if self._channel:
             self._channel.close()
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         with theirs:
-            if port := self.service.settings.port:
-                argv = [*python_with(_RELAY, environment.program_mounts()), str(theirs.fileno()), str(port), *argv]
-            command = Command(argv, None, merged=True, keeps_priority=True)
-            self._process = await self._sandboxes[0].start(
-                command, self._log.add, self._log.add, inherited=[theirs.fileno()]
-            )
+            if settings.port:
+                inherited = [theirs.fileno()]
+                relay = [*python_with(_RELAY, environment.program_mounts()), str(theirs.fileno()), str(settings.port)]
+            command = Command([*relay, *_SHELL, settings.command], None, merged=True, keeps_priority=True)
+            start = self._sandboxes[0].start
+            self._process = await start(command, self._log.add, self._log.add, inherited=inherited)
 
     async def _until_healthy(self) -> str:
         assert self._process
@@ -264,35 +260,28 @@ class RunServices:
         return replace(tools, mounts=(*tools.mounts, *(each.mount for each in self._all)))
 
     async def start(self) -> str:
-        return "\n".join(filter(None, await _together([each.start_first() for each in self._all])))
+        return "\n".join(filter(None, await asyncio.gather(*(each.start_first() for each in self._all))))
 
     async def restored(self) -> list[str]:
-        return [sentence for each in await _together([each.restored() for each in self._all]) for sentence in each]
+        found = await asyncio.gather(*(each.restored() for each in self._all))
+        return [sentence for each in found for sentence in each]
 
     def ended(self) -> str:
         """Returns which do not run any more, as a sentence; "" if all do."""
         names = ", ".join(each.service.name for each in self._all if each.has_ended)
         return f"what runs beside it has ended meanwhile: {names}" if names else ""
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """Makes the folders and the sandboxes."""
         for each in self._all:
-            await run_in_thread(each.make_folders)
             each.open()
 
     async def end(self) -> None:
         """Kills all, and deletes what they have written."""
-        await _together([each.end() for each in self._all])
+        await asyncio.gather(*(each.end() for each in self._all))
         if self._folder:
             with suppress(OSError):
                 await run_in_thread(delete, self._folder)
-
-
-async def _together(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Awaits all, and cancels the others where one fails."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in work]
-    return [task.result() for task in tasks]
 
 
 @asynccontextmanager
@@ -302,7 +291,7 @@ async def services_beside(
     """Yields the services, which ``start`` starts; when the block ends, none of their processes is alive."""
     opened = RunServices(services, folder, bounds)
     try:
-        await opened.open()
+        await run_short(opened.open)
         yield opened
     finally:
         await opened.end()

@@ -91,6 +91,7 @@ def test_the_settings_of_the_page_are_accepted() -> None:
     assert [*Settings.load(environ={}, **of_page()).services] == ["postgres", "valkey"]
 
 
+@pytest.mark.costly  # the first start of PostgreSQL in a test makes its data
 async def test_checks_have_a_database_without_what_the_run_or_another_check_has_written(
     redis_url: str, tmp_path: Path, project: DirectoryWorkspace
 ) -> None:
