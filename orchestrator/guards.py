@@ -44,6 +44,14 @@ def _guarded_function(function: Any) -> Any:
     return call
 
 
+_FULL = {
+    "'maxmemory'": "its memory is full. Remove what has ended (`deputize prune`), or raise maxmemory",
+    "rrors writing to the AOF": "it cannot write its log. Make room on its disk",
+    "unable to persist": "it cannot save its data. Make room on its disk",
+}
+"""Causes by a part of the server's words, which are the same in all versions."""
+
+
 @asynccontextmanager
 async def redis_guard(settings: Settings) -> AsyncGenerator[None]:
     """Raises Unavailable for errors of Redis within the block."""
@@ -54,4 +62,11 @@ async def redis_guard(settings: Settings) -> AsyncGenerator[None]:
             raise OutOfSpace(no_space(settings.home)) from error
         if isinstance(error, REDIS_DOWN):
             raise Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment") from error
-        raise Unavailable(f"Redis refused a command ({error}); see the service's log") from error
+        raise Unavailable(_refused(error)) from error
+
+
+def _refused(error: RedisError) -> str:
+    for mark, cause in _FULL.items():
+        if mark in str(error):
+            return f"Redis takes no writes: {cause}. Nothing was lost; runs that are under way wait, and go on then"
+    return f"Redis refused a command ({error}); see the service's log"

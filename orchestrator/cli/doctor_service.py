@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 CLOCK_SECONDS = 2.0
 
 
+_NEARLY = 0.9
+"""The part of its memory from which on Redis counts as nearly full."""
+
+
 async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
     """Yields whether Redis answers, what it lets us do, and whether it can lose work."""
     url = settings.redis_url or (stack and stack.redis_url)
@@ -52,6 +56,8 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
     yield await _permissions(url)
     yield _eviction(info)
     yield _persistence(info)
+    for row in room_rows(info):
+        yield row
     for row in replica_rows(info, settings.redis.replicas, losses):
         yield row
     yield _clock(clock)
@@ -109,6 +115,19 @@ def _persistence(info: dict[str, Any]) -> Finding:
         case soon:
             detail = f"on, but appendfsync is {soon}: answered writes may be lost, and an effect be repeated"
             return Finding("!", "aof", detail, "CONFIG SET appendfsync always")
+
+
+def room_rows(info: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yields whether Redis has memory for what is written, and whether it could write its log last time."""
+    most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    if most and used > _NEARLY * most:
+        remedy = "`deputize prune` removes what has ended; or raise maxmemory"
+        detail = f"{used >> 20} of {most >> 20} MiB are used: when it is full, nothing is accepted and runs wait"
+        yield Finding("✗" if used >= most else "!", "redis memory", detail, remedy)
+    for name, what in {"aof_last_write_status": "its log", "rdb_last_bgsave_status": "its data"}.items():
+        if info.get(name, "ok") != "ok":
+            detail = f"it could not write {what} last time: where it takes no writes, runs wait"
+            yield Finding("✗", "redis disk", detail, "make room on the disk of Redis; its own log has the reason")
 
 
 def replica_rows(info: Mapping[str, Any], wanted: int = 0, losses: int = 0) -> Iterator[Finding]:

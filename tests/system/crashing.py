@@ -157,7 +157,7 @@ def _otherwise_read(history: list[dict[str, Any]], steps: list[Step]) -> list[st
 
 def _unanswered(history: list[dict[str, Any]]) -> list[str]:
     wrong: list[str] = []
-    for asked, answer in zip(history, [*history[1:], {"content": []}], strict=True):
+    for asked, answer in zip(history, [*history, {"content": []}][1:], strict=True):
         calls = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
         answers = [block["tool_use_id"] for block in answer["content"] if block["type"] == "tool_result"]
         if asked["role"] == "assistant" and calls != answers:

@@ -28,7 +28,7 @@ async def test_delegations_survive_a_storm(tmp_path: Path, is_thorough: bool) ->
     seed = random.randrange(1 << 32)
     antagonists = [Antagonist(lane, seed, print, faults=LANES[lane] if is_thorough else FEW[lane]) for lane in LANES]
     async with open_stage(tmp_path, 3) as stage:
-        wave = Wave(stage, f"{seed}-0", number, seconds, hostile=0)
+        wave = Wave(stage, f"{seed}-0", number, seconds, is_hostile=False)
         await wave.pass_over(antagonists)
     assert wave.wrong == []
     assert len(wave.attempts) == number

@@ -21,6 +21,7 @@ from deputize.orchestrator.cli.doctor_service import (
     credential_rows,
     redis_rows,
     replica_rows,
+    room_rows,
     service_rows,
     signing_row,
 )
@@ -127,6 +128,22 @@ async def test_a_redis_that_may_lose_work_is_found(
     found = await by_name(redis_rows(settings(redis_url=redis_process.url), None))
     assert state.items() <= {name: row.state for name, row in found.items()}.items()
     assert setting in found[next(iter(state))].remedy
+
+
+@pytest.mark.parametrize(
+    ("info", "states"),
+    [
+        ({"maxmemory": 0, "used_memory": 1 << 30}, {}),
+        ({"maxmemory": 100 << 20, "used_memory": 50 << 20}, {}),
+        ({"maxmemory": 100 << 20, "used_memory": 95 << 20}, {"redis memory": "!"}),
+        ({"maxmemory": 100 << 20, "used_memory": 100 << 20}, {"redis memory": "✗"}),
+        ({"aof_last_write_status": "ok", "rdb_last_bgsave_status": "ok"}, {}),
+        ({"aof_last_write_status": "err"}, {"redis disk": "✗"}),
+        ({"rdb_last_bgsave_status": "err"}, {"redis disk": "✗"}),
+    ],
+)
+def test_a_server_that_is_full_or_cannot_write_is_found(info: dict[str, Any], states: dict[str, str]) -> None:
+    assert {row.name: row.state for row in room_rows(info)} == states
 
 
 def test_a_server_with_replicas_is_warned_of() -> None:

@@ -27,7 +27,7 @@ from tests.system.older_version import older_tree
 from tests.system.storm.faults import LANES, Antagonist
 from tests.system.storm.stage import FAKETIME, HOME_BYTES, STORE_BYTES, Stage, open_stage
 from tests.system.storm.vitals import Vitals
-from tests.system.storm.waves import HOSTILE, Wave
+from tests.system.storm.waves import Wave
 from tests.waiting import until
 
 WAVE_SECONDS = 30.0
@@ -126,8 +126,7 @@ async def main(seconds: float, workers: int, number: int, seed: tuple[int, str |
             opened = open_stage(folder, workers, older=older_tree(Path(older)), has_disks=has_disks)
             stage = await stack.enter_async_context(opened)
             while (left := seconds - storm.passed) > 0:
-                hostile = 1 if storm.waves else len(HOSTILE)  # the second kind ends the spared worker
-                wave = Wave(stage, f"{storm.seed}-{storm.waves}", number, min(WAVE_SECONDS, left), hostile)
+                wave = Wave(stage, f"{storm.seed}-{storm.waves}", number, min(WAVE_SECONDS, left))
                 await storm.pass_over(stage, wave, antagonists, STEADY * seconds)
     with suppress(AssertionError):
         await until(lambda: not descendants())  # on a busy machine a killed process takes its time

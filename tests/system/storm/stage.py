@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "claim_seconds": 5,
     "max_attempts": 1000,
     "shutdown_seconds": 1,
-    "sandbox": {"disk_bytes": 64 << 20},
+    "sandbox": {"disk_bytes": 8 << 20},
     "redis": {"replicas": 1},
     "local": False,
 }

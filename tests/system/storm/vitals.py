@@ -13,7 +13,8 @@ from pathlib import Path
 from tests.processes.leaks import descendants
 from tests.system.storm.stage import Stage
 
-_BESIDE = ("deputize:celery:", "deputize:test")
+_BESIDE = ("deputize:celery:", "deputize:idempotency", "deputize:test")
+"""Keys that are not compared: Celery's own, and those by which a request that is sent again is known for a day."""
 SPARE_DESCRIPTORS = 8
 """Connections and files that a process may have more at one moment than at another one."""
 
