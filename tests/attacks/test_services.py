@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.errors import EnvironmentFailed
 from deputize.shared.settings import SandboxSettings
 from deputize.shared.settings.services import ServiceSettings
 from deputize.worker.environments.run_services import services_beside
@@ -70,10 +71,11 @@ async def beside(folder: Path) -> AsyncGenerator[Any]:
     with WorkerBounds(SandboxSettings()).run(files, further=[folder / "services"]) as bounds:
 
         @asynccontextmanager
-        async def opened(**settings: Any) -> AsyncGenerator[Bubblewrap]:
-            service = Service("it", ServiceSettings(**settings), None, program_mounts(), ())
+        async def opened(template: Path | None = None, **settings: Any) -> AsyncGenerator[Bubblewrap]:
+            service = Service("it", ServiceSettings(**settings), template, program_mounts(), ())
             async with services_beside([service], folder / "services", bounds) as services:
-                assert await services.start() == ""
+                if why := await services.start():
+                    raise EnvironmentFailed(why)
                 with Bubblewrap(files, tools=services.shown(ProjectTools()), bounds=bounds, beside=services) as sandbox:
                     yield sandbox
 
@@ -135,6 +137,17 @@ async def test_a_service_whose_program_ends_leaves_no_daemon_beside_its_successo
         assert "the service it ended with exit code 137, and was started again with the data" in answer
         assert answer.startswith(word)
         assert len(processes_of("sleep", word)) == 1
+
+
+async def test_what_cannot_be_copied_or_started_is_named(tmp_path: Path) -> None:
+    async with beside(tmp_path / "run") as run:
+        for more, why in (
+            ({"template": tmp_path / "missing"}, "the data of the service it could not be copied: "),
+            ({"command": "a\0b"}, "the service it could not be started: the command cannot be started: "),
+        ):
+            with pytest.raises(EnvironmentFailed, match=why):
+                async with run(**{**serving("one"), **more}):
+                    pass
 
 
 async def _again(sandbox: Bubblewrap) -> str:

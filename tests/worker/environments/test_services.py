@@ -14,6 +14,7 @@ from deputize.orchestrator.redis_server import find_program
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import DelegationRequest, DirectoryWorkspace
 from deputize.shared.settings import Settings
+from deputize.worker.environments.__main__ import prepare
 from deputize.worker.task import carry_out
 from tests.architecture.sources import ROOT
 from tests.fake_model import FakeModel, Turn, text
@@ -201,7 +202,7 @@ async def test_an_attempt_after_a_lost_one_has_new_data(
     own: dict[str, Any] = {"services": {"cache": valkey()}, "environments": tables(project, "cache")}
     async with open_bench(redis_url, tmp_path / "h", **own) as bench:
         model = script(
-            tmp_path, bash(f"{ASK} ask SET a 7; touch set; sleep 98764"), bash(f"{ASK} ask GET a"), [say("ok")]
+            tmp_path, bash(f"{ASK} ask SET a 7; touch set; sleep 98766"), bash(f"{ASK} ask GET a"), [say("ok")]
         )
         id = await bench.accept(DelegationRequest(task="do it", model=model, workspace=project))
         folder = bench.settings.workspaces / id
@@ -235,3 +236,17 @@ async def test_what_a_service_writes_counts_to_the_disk_of_its_run(
         turns = [bash(f"{ASK} while ask PING; do sleep 0.05; done 2>&1 | tail -1"), bash("echo next")]
         result = await bench.run(model=script(tmp_path, *turns, [say("ok")]), workspace=project)
         assert "the limit is 4 MiB (sandbox.disk_bytes)" in (await printed(bench, result))[1]
+
+
+async def test_a_preparation_ahead_makes_the_templates_once(tmp_path: Path, project: DirectoryWorkspace) -> None:
+    cache, reported = valkey(template="echo 1 >made"), list[str]()
+    own: dict[str, Any] = {"services": {"cache": cache}, "environments": tables(project, "cache")}
+    settings = Settings.load(environ={}, home=tmp_path / "h", **own)
+    for _ in range(2):
+        await prepare(settings, "shop", Path(project.path), reported.append)
+    assert [each for each in reported if each.startswith("preparing")] == [
+        "preparing the environment services.cache",
+        "preparing the environment shop",
+    ]
+    (made,) = settings.prepared.glob("services.cache-*/workspace/made")
+    assert made.read_text() == "1\n"
