@@ -18,6 +18,7 @@ from ..shared.connection import shielded
 from ..shared.delegation import Delegation, Status
 from ..shared.errors import KeyReused, NotFound, Refused, SpendCapReached, Unavailable
 from ..shared.log import log
+from ..shared.metrics import SCHEDULES_PAUSED
 from ..shared.runs.schedule_state import ScheduleState, change, states_of
 from ..shared.runs.store import kept_for
 from ..shared.settings import Settings
@@ -161,7 +162,9 @@ class Step:
         if pauses := 0 < table.pause_after <= failures:
             changed["paused"] = f"{failures} failures in a row, the last: {reason}"[:500]
             await self._notify(table, changed["paused"])
-        is_ours = await self._change(seen=("failures", "last", "judged"), failures=str(failures), **changed)
+        counts = {SCHEDULES_PAUSED.field(): 1} if pauses else {}
+        seen = {name: getattr(self.state, name) for name in ("failures", "last", "judged")}
+        is_ours = await change(self._redis, self.name, seen, counts, failures=str(failures), **changed)
         if is_ours and pauses:
             log.error("the schedule %s is paused: %s", self.name, changed["paused"])
         return pauses or not is_ours

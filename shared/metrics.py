@@ -114,9 +114,12 @@ WEBHOOK_TRIES = Metric(
     ("outcome",),
     begins_with=[("delivered",), ("retried",), ("failed",)],
 )
+SCHEDULES_PAUSED = Metric(
+    "deputize_schedules_paused_total", "counter", "Pauses of schedules after failures in a row, not those by hand."
+)
 COUNTED = [
     *(ACCEPTED, FINISHED, RUN_RETRIES, LEASES_LOST, TURNS, TOKENS, COST, MODEL_RETRIES, FIRST_TOKEN, TOOL),
-    *(SANDBOX_FAILURES, WEBHOOK_TRIES, STORE_LOSSES),
+    *(SANDBOX_FAILURES, WEBHOOK_TRIES, STORE_LOSSES, SCHEDULES_PAUSED),
 ]
 KINDS = {
     "inputTokens": "input",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from ..connection import Script
-from .keys import schedule_key
+from .keys import METRICS, schedule_key
 
-CHANGE = Script("schedule")
+CHANGE = Script("count", "schedule")
 KEPT_SECONDS = 90 * 24 * 3600
 
 
@@ -55,7 +56,12 @@ async def states_of(redis: Any, names: list[str]) -> tuple[int, dict[str, Schedu
     return seconds, states
 
 
-async def change(redis: Any, name: str, seen: dict[str, str], **changed: str) -> bool:
-    """Sets fields where those of ``seen`` are as they were. Returns whether this call has changed them."""
-    arguments = {"seen": seen, "set": changed, "seconds": KEPT_SECONDS}
+async def change(
+    redis: Any, name: str, seen: dict[str, str], counts: Mapping[str, int] | None = None, /, **changed: str
+) -> bool:
+    """Sets fields where those of ``seen`` are as they were. Returns whether this call has changed them.
+
+    ``counts`` is added to the metrics in the same step.
+    """
+    arguments = {"seen": seen, "set": changed, "seconds": KEPT_SECONDS, "metrics": METRICS, "counts": counts or {}}
     return bool(await CHANGE.run(redis, [schedule_key(name)], arguments))

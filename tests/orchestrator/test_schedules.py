@@ -19,7 +19,8 @@ from deputize.orchestrator.scheduler import LATE_SECONDS, Step, scheduling
 from deputize.orchestrator.schedules import request_of
 from deputize.shared.delegation import Delegation, FinalStatus, Status, TerminationReason, ToolAgentResult
 from deputize.shared.errors import NotFound
-from deputize.shared.runs.keys import record_key
+from deputize.shared.metrics import SCHEDULES_PAUSED
+from deputize.shared.runs.keys import METRICS, record_key
 from deputize.shared.runs.schedule_state import ScheduleState, change, states_of
 from deputize.shared.runs.webhook_queue import take
 from deputize.shared.settings.schedules import ScheduleSettings
@@ -220,6 +221,7 @@ async def test_a_pause_notifies_the_webhook_once_over_all_services(
         seen = await clocks[0].state()
         await asyncio.gather(*(each.take(NOON + 1, seen) for each in clocks * 2))
         assert (await clocks[0].at(NOON + 9 * 3600)).paused
+        assert await service.store.redis.hget(METRICS, SCHEDULES_PAUSED.field()) == "1"
         (due,) = await take(service.store.redis, 9, 9, 9)
         assert (due.notification.type, due.notification.url) == ("schedule.paused", "https://example.org/paused")
         body = json.loads(body_of(due))
