@@ -32,6 +32,7 @@ RESULT = b'"tool_result"'
 LIMIT = re.compile(rb"POST /limit\?(\S*)")
 DELAYS = 50, 300
 """Milliseconds until the beginning of an answer, of an endpoint with a limit."""
+FAILURE = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n"
 REFUSAL = b'{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed the rate limit."}}'
 
 
@@ -76,14 +77,14 @@ class Stats:
     """What the mock has seen. ``peak`` is how many requests were being answered at the same time."""
 
     def __init__(self) -> None:
-        self.turns = self.now = self.peak = self.refused = 0
+        self.turns = self.now = self.peak = self.refused = self.failed = 0
         self.cpu = time.process_time()
         self.first = self.last = 0.0
         self.limit: Limit | None = None
 
     def reset(self) -> None:
         self.turns, self.peak, self.cpu = 0, self.now, time.process_time()
-        self.refused, self.first, self.last = 0, 0.0, 0.0
+        self.refused, self.failed, self.first, self.last = 0, 0, 0.0, 0.0
 
     def refusal(self) -> bytes | None:
         """Returns the answer to a request that the limit refuses."""
@@ -109,6 +110,7 @@ class Stats:
             "peak": self.peak,
             "cpu_seconds": time.process_time() - self.cpu,
             "refused": self.refused,
+            "failed": self.failed,
             "seconds": self.last - self.first,
         }
         return json.dumps(seen).encode()
@@ -161,13 +163,17 @@ class Connection(asyncio.Protocol):
             body = self._stats.body()
             self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
             return
+        found = SCRIPT.search(request)
+        script = Script.read(found[1].strip() if found else b"")
+        if script.fails:
+            self._stats.failed += 1
+            self._transport.write(FAILURE)
+            return
         if refusal := self._stats.refusal():
             self._transport.write(refusal)
             return
         self._busy = True
         self._stats.begin()
-        found = SCRIPT.search(request)
-        script = Script.read(found[1].strip() if found else b"")
         turn = answer(script, request.count(RESULT))
         limit = self._stats.limit
         delay = random.uniform(*DELAYS) if limit else script.delay

@@ -4,6 +4,7 @@ calls=N   so many turns each call ``read_file``, one more turn ends the work (de
 delay=MS  thinking time before the first byte (default 0)
 text=N    text deltas of a turn (default 6)
 spread=MS the events of a turn come one by one over this time, not in one burst (default 0)
+fails=1   each request is answered with status 500 (default 0)
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Script:
     delay: int = 0
     text: int = 6
     spread: int = 0
+    fails: int = 0
 
     @classmethod
     @cache
