@@ -108,6 +108,20 @@ def test_a_worker_that_is_an_ordinary_user_runs_services_as_root_does() -> None:
         assert in_child(lambda: asyncio.run(answered(home)), ordinary=True) == "one"
 
 
+async def test_a_service_and_a_command_exchange_more_than_buffers_hold_and_end_one_after_the_other(
+    tmp_path: Path,
+) -> None:
+    echo = serving("one")
+    echo["command"] = echo["command"].replace("sys.argv[1].encode()", "self.rfile.read()")
+    echo["health"] = f": </dev/tcp/127.0.0.1/{PORT}"
+    ask = (
+        f"import socket; it = socket.create_connection(('127.0.0.1', {PORT})); it.sendall(b'x' * 9_000_000); "
+        "it.shutdown(socket.SHUT_WR); print(len(it.makefile('rb').read()))"
+    )
+    async with beside(tmp_path / "run") as run, run(**echo) as sandbox:
+        assert await said(sandbox, f'python3 -c "{ask}"', timeout=60) == "9000000"
+
+
 async def test_commands_neither_see_nor_kill_a_service(tmp_path: Path) -> None:
     async with beside(tmp_path / "run") as run, run(**serving("one")) as sandbox:
         assert await said(sandbox, "kill -9 -1; echo done", timeout=20) != "one"

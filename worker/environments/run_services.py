@@ -45,26 +45,45 @@ if not (child := os.fork()):
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     os.execvp(sys.argv[3], sys.argv[3:])
 import asyncio
-async def copy(reader, writer):
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
-    except OSError:
-        writer.close()
-async def connect(reader, writer):
-    try:
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
-        inner_writer.close()
-    except OSError:
-        pass
-    finally:
-        writer.close()
+class End(asyncio.Protocol):
+    def __init__(self, other=None):
+        self.other, self.ended, self.early = other, False, []
+    def connection_made(self, transport):
+        self.transport = transport
+        if not self.other:
+            self.connecting = asyncio.get_running_loop().create_task(self.connect())
+    async def connect(self):
+        try:
+            made = asyncio.get_running_loop().create_connection(lambda: End(self), "127.0.0.1", port)
+            self.other = (await made)[1]
+            self.other.transport.writelines(self.early)
+            self.transport.resume_reading()
+            if self.ended:
+                self.other.transport.write_eof()
+        except OSError:
+            self.transport.close()
+    def data_received(self, data):
+        if self.other:
+            self.other.transport.write(data)
+        else:
+            self.early.append(data)
+            self.transport.pause_reading()
+    def eof_received(self):
+        self.ended = True
+        if self.other:
+            self.other.transport.write_eof()
+        return not (self.other and self.other.ended)
+    def pause_writing(self):
+        self.other.transport.pause_reading()
+    def resume_writing(self):
+        self.other.transport.resume_reading()
+    def connection_lost(self, error):
+        if self.other:
+            self.other.transport.close()
 async def serve(listener, life):
-    server = await asyncio.start_server(connect, sock=listener)
-    await asyncio.get_running_loop().sock_recv(life, 1)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(End, sock=listener)
+    await loop.sock_recv(life, 1)
     server.close()
     life.close()
 async def main():
