@@ -23,6 +23,7 @@ from ..shared.runs.schedule_state import ScheduleState, change, states_of
 from ..shared.runs.store import kept_for
 from ..shared.settings import Settings
 from ..shared.settings.schedules import ScheduleSettings
+from ..shared.text import count
 from .delegations import Delegations
 from .guards import redis_guard
 from .schedules import PAUSED, notice_of, request_of
@@ -160,7 +161,7 @@ class Step:
         """Counts a failure, and pauses after so many in a row. Returns whether nothing more is to be done now."""
         failures = int(self.state.failures or 0) + 1
         if pauses := 0 < table.pause_after <= failures:
-            changed["paused"] = f"{failures} failures in a row, the last: {reason}"[:500]
+            changed["paused"] = f"{count(failures, 'failure')} in a row, the last: {reason}"[:500]
             await self._notify(table, changed["paused"])
         counts = {SCHEDULES_PAUSED.field(): 1} if pauses else {}
         seen = {name: getattr(self.state, name) for name in ("failures", "last", "judged")}

@@ -226,7 +226,7 @@ async def test_a_pause_notifies_the_webhook_once_over_all_services(
         assert (due.notification.type, due.notification.url) == ("schedule.paused", "https://example.org/paused")
         body = json.loads(body_of(due))
         assert (body["type"], body["data"]["links"]["schedules"]) == ("schedule.paused", "/v1/schedules")
-        assert body["data"]["text"].startswith("The schedule look is paused: 1 failures in a row, the last: ")
+        assert body["data"]["text"].startswith("The schedule look is paused: 1 failure in a row, the last: ")
         notice = await service.get(body["data"]["id"])
         assert (notice.owner, notice.status, notice.request.labels) == (
             "ci",
