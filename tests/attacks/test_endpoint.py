@@ -33,7 +33,7 @@ REFUSALS = [(refuse(500), 20), (refuse(529), 20), (refuse(429, retry_after="40")
 CASES = [
     *((fault, number, "of-the-attacker") for fault, number in REFUSALS),
     pytest.param(*REFUSALS[0], None, marks=pytest.mark.thorough),
-    (*REFUSALS[2], None),
+    pytest.param(*REFUSALS[2], None, marks=pytest.mark.thorough),
 ]
 
 

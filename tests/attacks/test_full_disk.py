@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from tests.sampling import sampled
 from tests.system.disk_filler import filled
 
 pytestmark = [
@@ -18,8 +17,8 @@ pytestmark = [
 ]
 
 
-@pytest.mark.costly
-@pytest.mark.parametrize("kind", sampled({kind: kind for kind in ("artifacts", "tasks")}, 2))
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["artifacts", "tasks"])
 def test_whatever_a_run_fills_the_disk_with_no_other_run_and_no_store_ends(kind: str) -> None:
     (found,) = filled(kind).values()  # the others: `python -m tests.system.disk_filler`
     assert (found["honest"], found["starts"]) == (["completed", 1], 1), found

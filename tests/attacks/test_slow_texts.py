@@ -56,7 +56,7 @@ def of_a_tool(text: str) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("source", [of_a_model, of_a_tool])
+@pytest.mark.parametrize("source", [of_a_model, pytest.param(of_a_tool, marks=pytest.mark.thorough)])
 async def test_other_runs_go_on_beside_texts_that_are_slow_to_read(
     ordinary: Stage, source: Callable[[str], list[list[dict[str, Any]]]], is_thorough: bool
 ) -> None:

@@ -25,11 +25,11 @@ TRIED = (
 )
 """Kinds that are tried on one stack."""
 GROWN = ("one reply", "many files", "words", "outputs", "arguments", "a file over and over")
-"""Records, each on a stack of its own; the first always. For the others: `python -m tests.system.disk_filler`."""
+"""Records, each on a stack of its own."""
 
 
-@pytest.mark.costly
-@pytest.mark.parametrize("record", sampled({record: record for record in GROWN}, len(GROWN)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("record", GROWN)
 def test_a_run_whose_record_fills_the_disk_ends_before_the_store_does(record: str) -> None:
     (found,) = filled(record).values()
     assert (found["honest"], found["starts"]) == (["completed", 1], 1)
@@ -37,7 +37,7 @@ def test_a_run_whose_record_fills_the_disk_ends_before_the_store_does(record: st
     assert "the disk of all records takes only" in found["errors"][0]
 
 
-@pytest.mark.costly
+@pytest.mark.thorough
 def test_a_caller_whose_delegations_fill_the_disk_is_refused_before_the_store_ends() -> None:
     (found,) = filled(DELEGATIONS).values()
     assert (found["honest"], found["starts"]) == (["completed", 1], 1)

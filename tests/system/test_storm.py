@@ -10,25 +10,21 @@ import redis.asyncio as redis
 
 from tests.processes.link import Link
 from tests.processes.redis_server import RedisProcess
-from tests.system.storm.faults import LANES, Antagonist, cut, drain, fail_over, kill, restart
+from tests.system.storm.faults import LANES, Antagonist
 from tests.system.storm.stage import open_stage
 from tests.system.storm.waves import Wave
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(420)]
 
-FEW = {"fleet": (kill, kill, drain, cut), "store": (restart, fail_over)}
-"""Those that take little time."""
 
-
-@pytest.mark.costly
+@pytest.mark.thorough
 @pytest.mark.requirement("P-16", "P-14")
-async def test_delegations_survive_a_storm(tmp_path: Path, is_thorough: bool) -> None:
-    number, seconds = (60, 30) if is_thorough else (16, 5)
-    seed = random.randrange(1 << 32)
-    antagonists = [Antagonist(lane, seed, print, faults=LANES[lane] if is_thorough else FEW[lane]) for lane in LANES]
+async def test_delegations_survive_a_storm(tmp_path: Path) -> None:
+    number, seed = 60, random.randrange(1 << 32)
+    antagonists = [Antagonist(lane, seed, print) for lane in LANES]
     async with open_stage(tmp_path, 3) as stage:
-        wave = Wave(stage, f"{seed}-0", number, seconds, is_hostile=False)
+        wave = Wave(stage, f"{seed}-0", number, 30, is_hostile=False)
         await wave.pass_over(antagonists)
     assert wave.wrong == []
     assert len(wave.attempts) == number

@@ -175,7 +175,6 @@ class Antagonist:
     seed: int
     note: Note
     only: int | None = None
-    faults: tuple[Fault, ...] = ()
     pause: float = 2.0
     done: int = 0
     _numbers: count[int] = field(default_factory=count)
@@ -186,7 +185,7 @@ class Antagonist:
             number = next(self._numbers) if self.only is None else self.only
             name = f"{self.seed}.{self.lane}.{number}"
             chance = random.Random(name)
-            fault = chance.choice(self.faults or LANES[self.lane])
+            fault = chance.choice(LANES[self.lane])
             with suppress(TimeoutError):
                 await asyncio.wait_for(calm.wait(), chance.uniform(0.2, 1) * self.pause)
                 return
