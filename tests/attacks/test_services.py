@@ -108,7 +108,7 @@ def test_a_worker_that_is_an_ordinary_user_runs_services_as_root_does() -> None:
         assert in_child(lambda: asyncio.run(answered(home)), ordinary=True) == "one"
 
 
-async def test_a_service_and_a_command_exchange_more_than_buffers_hold_and_end_one_after_the_other(
+async def test_a_service_and_a_command_exchange_more_than_buffers_hold(
     tmp_path: Path,
 ) -> None:
     echo = serving("one")

@@ -7,8 +7,9 @@ from typing import Any
 from deputize.orchestrator.delegations import webhook_test
 from deputize.shared.delegation import Delegation
 from deputize.shared.errors import Conflict
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.notification import Notification
-from deputize.shared.webhooks import Webhook
+from deputize.shared.webhooks import NotificationType, Webhook
 from deputize.shared.wire import now
 
 
@@ -30,6 +31,14 @@ class FakeWebhooks:
         if id not in self.notified:
             raise Conflict(f"{id} has no notifications: it has no webhook")
         self.notified[id] = [each.model_copy(update={"state": "pending", "tries": 0}) for each in self.notified[id]]
+
+    async def notify(self: Any, request: DelegationRequest, kind: NotificationType, text: str) -> None:
+        made = (await self.create(request)).delegation
+        sent = Notification(
+            id=f"{made.id}-2", delegation_id=made.id, type=kind, url=request.webhook.url if request.webhook else ""
+        )
+        self.notified[made.id] = [sent]
+        self.finish(made.id, summary=text)
 
     async def try_webhook(self: Any, webhook: Webhook) -> Delegation:
         made = (await self.create(webhook_test(webhook))).delegation
