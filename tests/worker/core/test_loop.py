@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.delegation import TerminationReason
 from deputize.shared.errors import ErrorType, Fenced
 from deputize.shared.events import Replied
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES, events_key, history_key, ledger_key, record_key
+from deputize.shared.settings import Settings
+from deputize.worker.core.limits import LimitReached
 from deputize.worker.core.run_context import MAX_DETAILS_CHARS
+from deputize.worker.models import open_model
 from deputize.worker.task import carry_out
 from deputize.worker.text.output import MAX_ERROR_CHARS
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
@@ -23,7 +27,9 @@ from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import ToolContext
 from tests.fake_model import Turn, cut, text, thinking
 from tests.fake_model import call as asked
+from tests.fundamentals.alone import loop_of
 from tests.runs.bench import Bench, call, open_bench, say, script, talking
+from tests.runs.memory_record import MemoryRecord
 
 LIST = {"type": "tool_use", "id": "toolu_broken", "name": "list_directory", "input": {}, "raw": '{"path": "/"'}
 """Without its arguments it would list the workspace."""
@@ -272,3 +278,20 @@ async def test_the_details_of_any_number_of_steps_have_an_end(bench: Bench, tmp_
     calls = [call(f"{number:04}" * 1000) for number in range(20)]
     result = await bench.run(model=script(tmp_path, calls, [say("done")]))
     assert MAX_DETAILS_CHARS * 0.9 < len(result.details) <= MAX_DETAILS_CHARS == 32_000
+
+
+async def test_an_attempt_after_the_last_turn_ends_by_its_limit_and_asks_for_nothing(tmp_path: Path) -> None:
+    model = open_model(script(tmp_path, [say("done")]), Settings())
+    record = MemoryRecord()
+    lost = loop_of("do it", model, [], record)
+    await lost.work()
+    await lost.run.emit.settled()
+    before = len(record.events)
+    loop = loop_of("do it", model, [], record)
+    loop.run.meter.reached = limit = LimitReached(TerminationReason.MAX_TURNS, "maxTurns", 1)
+    loop.run.output = "{}"  # handed in before the worker was lost
+    with pytest.raises(LimitReached) as raised:
+        await loop.work()
+    assert raised.value is limit
+    assert await loop.summarize(limit) == ""
+    assert len(record.events) == before
