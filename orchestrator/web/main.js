@@ -65,8 +65,9 @@ function refresh() {
 }
 
 function failed(error) {
-  if (error.status === 401 || error.status === 403) askForToken(error.message);
-  else if (error.status === undefined) throw error; // a mistake of this page
+  if (error.status === 401 || error.status === 403) {
+    if (signedIn) askForToken(error.message); // of several requests that are refused the first has the reason
+  } else if (error.status === undefined) throw error; // a mistake of this page
   else connected(false, error.status ? visible(error.message) : "");
 }
 
