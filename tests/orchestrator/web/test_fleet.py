@@ -166,6 +166,8 @@ async def test_one_or_all_that_are_shown_are_cancelled_after_a_second_click(page
         service.away = Unavailable("Redis is away")
         await line.hover()
         await button(line, "Cancel number 3").click()
+        await expect(line.locator(".cancel")).to_have_text("Cancel it?")
+        await expect(line.locator(".cancel")).to_be_enabled()
         await line.locator(".cancel").click()
         await expect(page.locator("#announcements")).to_have_text("Not cancelled: Redis is away")
         service.away = None
