@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..home import StackInfo
 
 CLOCK_SECONDS = 2.0
-
-
 _NEARLY = 0.9
 """The part of its memory from which on Redis counts as nearly full."""
 

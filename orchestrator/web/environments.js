@@ -1,7 +1,7 @@
 // What workers have prepared for the commands of runs: how large it is, when it was used last, and who has it.
 
 import { get } from "./api.js";
-import { byId, h, replace, setText } from "./dom.js";
+import { byId, h, refill, setText } from "./dom.js";
 import { age, duration, number } from "./numbers.js";
 import { count, visible } from "./text.js";
 
@@ -16,15 +16,9 @@ function environmentRow({ environment, key, bytes, seconds, usedAt, workers }) {
     h("td", {}, workers.map(visible).join(", ")));
 }
 
-let shown = "";
-
 export async function refreshEnvironments() {
   const environments = await get("v1/environments");
-  const rows = environments.map(environmentRow);
-  const key = rows.map((row) => row.textContent).join("\n");
-  if (key === shown) return;
-  shown = key;
   byId("environments").hidden = environments.length === 0;
   setText(byId("environments").querySelector("summary"), count(environments.length, "prepared environment"));
-  replace(byId("environments").querySelector("tbody"), ...rows);
+  refill(byId("environments").querySelector("tbody"), environments.map(environmentRow));
 }
