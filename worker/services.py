@@ -241,8 +241,7 @@ class Services:
             # made by the parent's worker
             raise WorkspaceLost(f"the copy of the files of {parent} is {where}, or hand the task over without a copy")
         sources = self.settings.workspace_sources
-        if sources is None and not self.settings.local:
-            sources = []
+        sources = [] if sources is None and not self.settings.local else sources
         tally, place = CopyTally(), nullcontext()
         filled = partial(restore, root, earlier, tally=tally) if earlier else None
         if isinstance(spec, GitWorkspace) and filled is None:
@@ -253,7 +252,8 @@ class Services:
         if away and stored:
             source, filled = "the snapshot store", stored.restore_of(claim)
         async with place:
-            copy = Workspace.create(spec, claim.id, root, sources, claim.attempt, most, tally, restore=filled)
+            create = partial(Workspace.create, restore=filled, private=self.settings.private)
+            copy = create(spec, claim.id, root, sources, claim.attempt, most, tally)
             workspace = await reported(copy, tally, source, report, self.long_copy_seconds)
         if stored:
             await workspace.store_in(stored)

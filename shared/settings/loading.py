@@ -109,10 +109,11 @@ class Settings(SettingsFields):
 
     @property
     def private(self) -> tuple[Path, ...]:
-        """What no sandbox may show: the state of this service, its keys for git hosts, and other secrets."""
-        of_git = self.git_credentials_file, self.git_signing_key_file
+        """What no sandbox shows, and no workspace has a copy of: the state of this service, and files of secrets."""
+        own = self.git_credentials_file, self.git_signing_key_file, self.tokens_file
+        of_models = (Path(file) for table in self.models.values() for file in table.files)
         of_tables = *secret_files(self.triggers), *secret_paths(self.environments), *token_files(self.credentials)
-        return (self.home, self.workspaces, self.proof_key_folder, *filter(None, of_git), *of_tables)
+        return (self.home, self.workspaces, self.proof_key_folder, *filter(None, own), *of_models, *of_tables)
 
     @property
     def secrets(self) -> list[str]:

@@ -3,14 +3,15 @@
 | attacks | how many | leaks |
 |---|---|---|
 | paths that a server reads as others | 17 | 0 |
-| messages that two servers read in two ways | 17 | 0 |
+| messages that two servers read in two ways | 18 | 0 |
 | methods, and headers that name another one or another path | 8 | 0 |
-| other places: names, addresses, ports, plain HTTP | 13 | 0 |
+| other places: names, addresses, ports, other schemes | 15 | 0 |
 | names that move, and servers without a proof of their name | 5 | 0 |
 | redirects | 3 | 0 |
-| answers that hold the token, or what replaces it | 9 | 0 |
+| answers that hold the token, or what replaces it | 15 | 0 |
 
-After each one the token is looked for, as it is and in base64, in all that the run, its caller and other servers get.
+After each one the token is looked for, as it is and in base64, in all that the run, its caller, other servers and the
+log get.
 `test_credentials_in_runs.py` has those of commands in a sandbox.
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.log import masked
 from tests.network.internet import PUBLIC, redirect, response
 from tests.worker.web.edge import HOST, TOKEN, credentials_of, echo, edge, leaks
 
@@ -93,6 +95,7 @@ MESSAGES: Mapping[str, tuple[str, str]] = {
         "GET /allowed/x HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         " 403 ",
     ),
+    "a tunnel inside the tunnel": ("CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n", " 400 "),
     "the server's options": ("OPTIONS * HTTP/1.1\r\nHost: good.test\r\n\r\n", " 400 "),
 }
 """What is sent inside TLS, and the answer: none of it reaches a server."""
@@ -162,10 +165,19 @@ async def test_no_other_place_gets_the_credential(attack: str, tmp_path: Path) -
         assert leaks(answer, edged.everything) == []
 
 
-async def test_without_tls_nothing_is_sent_to_the_host(tmp_path: Path) -> None:
+OUTSIDE: Mapping[str, str] = {
+    "http://good.test/allowed/x": "403 good.test has credentials, which are sent over TLS only",
+    "http://good.test:443/allowed/x": "403 port 443 must not be used for http",
+    "https://good.test/allowed/x": "400 this is a proxy: it needs a whole http:// URL, or CONNECT",
+}
+"""What the proxy is asked for without a tunnel, and the answer."""
+
+
+@pytest.mark.parametrize("url", OUTSIDE)
+async def test_without_tls_nothing_is_sent_to_the_host(url: str, tmp_path: Path) -> None:
     async with edge(tmp_path) as edged:
-        answer = await edged.raw(b"GET http://good.test/allowed/x HTTP/1.1\r\nHost: good.test\r\n\r\n")
-    assert b"403 good.test has credentials, which are sent over TLS only" in answer
+        answer = await edged.raw(f"GET {url} HTTP/1.1\r\nHost: good.test\r\n\r\n".encode())
+    assert OUTSIDE[url] in answer.decode()
     assert (edged.heads, edged.elsewhere) == ([], [])
 
 
@@ -224,6 +236,14 @@ def a_part(head: str) -> bytes:
     return response(TOKEN[int(found[1]) : int(found[2])] if found else TOKEN, "text/plain")
 
 
+def exactly(status: str, *lines: str, body: str = "ok") -> Any:
+    """An answer of these lines, whatever is asked."""
+    text = "\r\n".join([f"HTTP/1.1 {status}", *lines, "", body])
+    return lambda head: text.encode()
+
+
+HINT = f"103 Early Hints\r\nLink: </{TOKEN}>\r\nSet-Cookie: session=a\r\n\r\nHTTP/1.1 200 OK"
+CHUNKS = f"2;a={TOKEN}\r\nok\r\n0\r\nX-Echo: {TOKEN}\r\nSet-Cookie: session=a\r\n\r\n"
 ANSWERS: Mapping[str, tuple[Any, Sequence[str], str]] = {
     "all headers": (echo, (), f"Bearer {'*' * len(TOKEN)}"),
     "in pieces": (in_pieces, (), f"{'*' * len(TOKEN)}"),
@@ -233,13 +253,26 @@ ANSWERS: Mapping[str, tuple[Any, Sequence[str], str]] = {
     "in an address": (lambda head: redirect(f"https://u:{TOKEN}@other.test/"), (), "*" * len(TOKEN)),
     "a session": (lambda head: response("x", Set_Cookie="session=abc"), (), "200"),
     "nothing new": (lambda head: b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n", ('If-None-Match: "x"',), "304"),
+    "a name of a header": (exactly("200 OK", f"X-{TOKEN}: a", "Content-Length: 2"), (), f"X-{'*' * len(TOKEN)}: a"),
+    "the words of a status": (exactly(f"200 {TOKEN}", "Content-Length: 2"), (), "ok"),
+    "an answer before the answer": (exactly(HINT, "Content-Length: 2"), (), "ok"),
+    "beside the chunks": (exactly("200 OK", "Transfer-Encoding: chunked", body=CHUNKS), (), "ok"),
+    "another protocol": (exactly("101 Go on", "Connection: upgrade", "Upgrade: a", body=TOKEN), (), " 502 "),
+    "a wrong header": (
+        exactly("200 OK", f"X-Echo: {TOKEN}\0", "Content-Length: 2"),
+        (),
+        "502 the host's answer is not",
+    ),
     "a wrong answer": (lambda head: f"HTTP/9 {head}".encode(), (), " 502 "),
 }
 """What a server answers, header lines of the request, and what the client gets."""
 
 
 @pytest.mark.parametrize("attack", ANSWERS)
-async def test_an_answer_has_stars_in_place_of_the_token(attack: str, tmp_path: Path) -> None:
+async def test_an_answer_has_stars_in_place_of_the_token(
+    attack: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")  # at which libraries log what they receive
     answer, lines, expected = ANSWERS[attack]
     async with edge(tmp_path, answer) as edged:
         told = (await edged.get("/allowed/x", *lines)).decode("latin-1")
@@ -248,7 +281,7 @@ async def test_an_answer_has_stars_in_place_of_the_token(attack: str, tmp_path: 
         assert "session" not in told
         assert credentials_of(edged.heads) == 1
         assert "accept-encoding: identity" in edged.heads[0].lower()
-        assert leaks(told, whole, edged.everything) == []
+        assert leaks(told, whole, edged.everything, masked(caplog.text)) == []
         assert not re.search(rf"{TOKEN[:8]}|{TOKEN[-8:]}", told + whole)
 
 
@@ -263,6 +296,6 @@ async def test_a_users_own_header_is_replaced_however_it_is_written(tmp_path: Pa
 
 def test_the_table_counts_all_attacks() -> None:
     rows = [line.split("|")[2:4] for line in (__doc__ or "").splitlines() if line.startswith("| ")][1:]
-    sizes = [PATHS, MESSAGES, METHODS, [*PLACES, "plain HTTP"], [*MOVING, *CERTIFIED], REDIRECTS, ANSWERS]
+    sizes = [PATHS, MESSAGES, METHODS, [*PLACES, *OUTSIDE], [*MOVING, *CERTIFIED], REDIRECTS, ANSWERS]
     assert [int(number) for number, _ in rows] == [*map(len, sizes)]
     assert {int(leaked) for _, leaked in rows} == {0}

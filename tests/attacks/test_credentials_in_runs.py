@@ -4,13 +4,17 @@
 |---|---|---|
 | commands that look into memory, variables, dumps and connections | 10 | 0 |
 | clients that do not trust the proxy | 4 | 0 |
+| other runs that ask the proxy of one | 2 | 0 |
+| folders of a run that have the token's file in them | 2 | 0 |
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +28,8 @@ from deputize.worker.web.egress_proxy import EgressProxy
 from tests.attacks.conftest import USERS
 from tests.attacks.stage import open_stage, uid_of
 from tests.network.internet import PUBLIC, redirect
-from tests.runs.bench import call
+from tests.runs.bench import call, open_bench, say, script
+from tests.waiting import until
 from tests.worker.sandbox.sandboxes import said, sandbox_over
 from tests.worker.web.certificates import certificate_of
 from tests.worker.web.edge import HOST, TOKEN, Edge, credentials_of, echo, edge, leaks, serving_tls
@@ -115,6 +120,54 @@ async def test_a_run_without_the_credential_reaches_the_host_without_it(tmp_path
         assert credentials_of(edged.heads) == 0
 
 
+NEIGHBOURS: Mapping[str, Sequence[str]] = {"without a network": (), "with a network of its own": ("*.test",)}
+"""The hosts that another run reaches."""
+
+
+@pytest.mark.parametrize("neighbour", NEIGHBOURS)
+async def test_another_run_cannot_ask_the_proxy_of_a_run_that_has_the_credential(
+    neighbour: str, tmp_path: Path
+) -> None:
+    hosts = NEIGHBOURS[neighbour]
+    async with commands(tmp_path) as (sandbox, edged):
+        os.mkfifo(tmp_path / "ws/wait")
+        (tmp_path / "ws/wait").chmod(0o666)
+        running = asyncio.create_task(said(sandbox, f"curl -sS {URL}; echo $HTTPS_PROXY >proxy; cat wait"))
+        place = tmp_path / "ws/proxy"
+        await until(lambda: place.exists() and place.read_text())
+        own = EgressProxy("the list", hosts, 1 << 20, network=edged.network) if hosts else None
+        with sandbox_over(tmp_path / "other", reach=own) as other:
+            doors = "cut -d@ -f2 /proc/net/unix; ls /proc/*/root /tmp /run 2>/dev/null"
+            printed = await said(other, f"curl -sSk -m 5 -x {place.read_text().strip()} {URL} 2>&1; {doors}")
+        (tmp_path / "ws/wait").write_text("go on")
+        assert leaks(printed, await running, edged.everything) == []
+        assert credentials_of(edged.heads) == 1
+
+
+FOLDERS: Mapping[str, str] = {"beside the code": "index.token", "in a folder": "deploy/secrets/index.token"}
+
+
+@pytest.mark.parametrize("where", FOLDERS)
+async def test_a_run_over_a_folder_with_the_file_of_the_token_gets_no_copy(
+    where: str, redis_url: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    token = source / FOLDERS[where]
+    token.parent.mkdir(parents=True)
+    (source / "code.py").write_text("pass\n")
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    table = {"host": HOST, "token_file": token}
+    async with open_bench(redis_url, tmp_path / "home", credentials={"index": table}) as bench:
+        model = script(tmp_path, [call("bash", command="cat code.py; find . -type f -exec rev {} +")], [say("done")])
+        run = await bench.run(model=model, workspace={"kind": "directory", "path": str(source), "ignored": True})
+        (printed,) = await bench.answers(run.delegation_id)
+        left = [path.read_bytes() for path in bench.settings.workspaces.rglob("*") if path.is_file()]
+    assert "pass" in printed
+    assert leaks(printed, run.model_dump_json(), *left) == []
+    assert f"{FOLDERS[where]} is private to the worker and was not copied" in run.left_out
+
+
 @pytest.mark.parametrize("client", IGNORANT)
 async def test_a_client_that_ignores_the_authority_is_named_with_what_to_do(client: str, tmp_path: Path) -> None:
     program = "wget" if "wget" in IGNORANT[client] else "curl"
@@ -160,4 +213,5 @@ async def test_a_whole_run_leaves_the_use_and_not_the_token(monkeypatch: pytest.
 
 def test_the_table_counts_all_attacks() -> None:
     rows = [line.split("|")[2:4] for line in (__doc__ or "").splitlines() if line.startswith("| ")][1:]
-    assert [[int(cell) for cell in row] for row in rows] == [[len(COMMANDS), 0], [len(IGNORANT), 0]]
+    sizes = [*map(len, (COMMANDS, IGNORANT, NEIGHBOURS, FOLDERS))]
+    assert [[int(cell) for cell in row] for row in rows] == [[size, 0] for size in sizes]

@@ -73,7 +73,10 @@ class CredentialConnection(ProxyConnection):
             content=self._body() if has_body else None,
             extensions={"target": request.target},
         )
-        answer = await self._session.transport.handle_async_request(sent)
+        try:
+            answer = await self._session.transport.handle_async_request(sent)
+        except httpx2.RemoteProtocolError:  # its reason quotes what was received, which may hold the token
+            raise httpx2.RemoteProtocolError("the host's answer is not valid HTTP/1.1") from None
         try:
             if credential is None:
                 await self._answer(answer, end_to_end(answer.headers.raw), answer.aiter_raw())

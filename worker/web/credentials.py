@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import h11
 
 from ...shared.errors import Misconfigured
-from ...shared.log import log
+from ...shared.log import hide, log
 from ...shared.settings.credentials import CredentialSettings
 from ...shared.text import shortened
 from ..sandbox.ports import Report
@@ -55,6 +55,7 @@ class Credential:
             header, value, secrets = table.read(name)
         except Misconfigured as error:
             return cls(name, table.prefix, table.write, problem=str(error))
+        hide(secrets)  # the file may be newer than this process
         hidden = sorted((each.encode() for each in secrets), key=len, reverse=True)
         return cls(name, table.prefix, table.write, (header.encode(), value.encode()), hidden)
 
@@ -66,7 +67,8 @@ class Credential:
 
     def answered(self, headers: Headers) -> Headers:
         """Returns the headers of an answer without the token, and without what replaces it."""
-        return [(name, self._masked(value)) for name, value in headers if name.lower() not in _NOT_RETURNED]
+        kept = [each for each in headers if each[0].lower() not in _NOT_RETURNED]
+        return [(self._masked(name), self._masked(value)) for name, value in kept]
 
     async def hidden_in(self, body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
         """Yields the body with stars in place of the token: as many, since its length is announced already.

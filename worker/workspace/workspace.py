@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 from typing import NamedTuple
@@ -106,6 +105,7 @@ class Workspace:
         tally: CopyTally | None = None,
         *,
         restore: Restore | None = None,
+        private: Sequence[Path] = (),
     ) -> Workspace:
         """Creates the workspace of an attempt: a copy of the previous attempt's files, or a new one.
 
@@ -118,12 +118,13 @@ class Workspace:
             max_bytes: The largest number of bytes to copy, without holes.
             tally: Counts what is copied.
             restore: Fills a new workspace's folder instead.
+            private: Files and directories of the worker that are not copied.
 
         Raises:
             Invalid: The source is not allowed, missing, unreadable or too large.
             OSError: The disk is full.
         """
-        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore)
+        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore, private)
         wanted = Generation(root / delegation_id, attempt)
         source = Path(spec.path) if isinstance(spec, DirectoryWorkspace) and not spec.exclude else None
         may_be_small = restore is None and (source or isinstance(spec, EmptyWorkspace))
@@ -243,6 +244,13 @@ class _CopyRules:
     stop: Event
     tally: CopyTally
     restore: Restore | None
+    private: Sequence[Path]
+
+    def private_in(self, real: Path) -> Mapping[str, str]:
+        """Returns what of a directory is not copied: secrets of this worker, in any file that it reads them from."""
+        places = [Path(os.path.realpath(path)) for path in self.private]
+        inner = [path for path in places if real in path.parents and path.exists()]
+        return {str(path.relative_to(real)): "private to the worker" for path in inner}
 
     def go_on(self) -> None:
         if self.stop.is_set():
@@ -330,9 +338,14 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
         real = Path(f"/proc/self/fd/{source}").readlink()
         listing = Source(source, real, skip, rules.stop, rules.go_on, release_slot)
         wanted, without_git = _wanted_paths(listing, folder, spec)
-        include = partial(is_copied, wanted)
+        private = rules.private_in(real)
+
+        def include(path: str, is_directory: bool) -> bool:
+            return path not in private and is_copied(wanted, path, is_directory)
+
         copy = TreeCopy(source, files, include, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
         copy.run()
+        copy.left_out |= private
         if ((real / ".git").is_file() or (real / ".git").is_symlink()) and include(".git", False):
             copy.left_out |= _copy_linked_state(real, files, rules)
         (folder / NOT_COPIED).write_text(
