@@ -43,6 +43,7 @@ Others cross files of the worker or the command line and become a result or one 
     ├── NotPlain                 the policy: a command line is not plain, so it needs approval
     ├── CallSyntaxError          a tool call in XML cannot be parsed
     ├── SourceUnreadable         a file cannot be copied into the workspace
+    ├── NumberTaken              another attempt has files of the number that this attempt was given
     ├── BadEntry                 an archive has an entry that is not extracted, or is damaged
     ├── SourceTooLarge           there is more to copy than ``sandbox.disk_bytes``
     ├── CopyStopped              a copy was cancelled

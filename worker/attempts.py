@@ -220,7 +220,9 @@ class Attempt:
         self._offer = await self.services.offer(self.context.claim)
         most = self._offer.profile.disk_bytes
         earlier = await first_files(self.services.store.redis, self.context.claim.request, self.services.store.get)
-        self._workspace = await self.services.workspace(self.context.claim, earlier, most, self.report_progress)
+        check_fence = self.context.emit.check_fence
+        opening = self.services.workspace(self.context.claim, earlier, most, self.report_progress, check_fence)
+        self._workspace = await opening
         self._workspace.snapshots.turn = lambda: self.context.meter.turns
 
     async def set_up(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 from ..shared.runs.record import Claim, fields_of
@@ -99,4 +100,5 @@ async def discard_files(services: Services, claim: Claim, check_fence: Callable[
         return
     await check_fence()
     aside = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")
-    await run_in_thread(lambda: delete(folder.rename(aside)))
+    with suppress(FileNotFoundError):  # an attempt whose claim is lost has done it
+        await run_in_thread(lambda: delete(folder.rename(aside)))

@@ -63,7 +63,7 @@ from .web.dial import Network
 from .workspace.generation import restore
 from .workspace.snapshot_store import SnapshotStore, StoredRun
 from .workspace.tree_copy import LONG_SECONDS, CopyTally, reported
-from .workspace.workspace import Workspace
+from .workspace.workspace import Workspace, with_free_number
 
 if TYPE_CHECKING:
     from ..shared.delegation import ToolAgentResult
@@ -219,13 +219,18 @@ class Services:
         return self.offers.of([*(each.request.agent for each in above), claim.request.agent])
 
     async def workspace(
-        self, claim: Claim, earlier: FilesOf | None, most: int, report: Callable[[str], None]
+        self,
+        claim: Claim,
+        earlier: FilesOf | None,
+        most: int,
+        report: Callable[[str], None],
+        check_fence: Callable[[], Awaitable[None]],
     ) -> Workspace:
         """Opens the run's own files; for a later attempt a copy of the previous attempt's. A long copy is reported.
 
         ``earlier`` are the files of another delegation that it begins with; ``most`` are the bytes that may be copied.
-
-        Raises ``WorkspaceLost`` where calls have results and their files are on another machine.
+        ``check_fence`` is called where another attempt has the same number. Raises ``WorkspaceLost`` where calls have
+        results and their files are on another machine.
         """
         root, spec, parent = self.settings.workspaces, claim.request.workspace, claim.request.parent_id
         source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
@@ -233,13 +238,7 @@ class Services:
         stored = self.snapshots and StoredRun(self.snapshots, claim.id, claim.attempt)
         away = (claim.touched_files or copied) and not await run_in_thread((root / claim.id).exists)
         if away and not (stored and claim.touched_files):
-            where = f"not on this machine ({self.name}). Put DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share"
-            if claim.touched_files:
-                raise WorkspaceLost(
-                    f"the files of attempt {claim.attempt - 1} are {where}, and hand the task over again"
-                )
-            # made by the parent's worker
-            raise WorkspaceLost(f"the copy of the files of {parent} is {where}, or hand the task over without a copy")
+            raise _lost(claim, self.name)
         sources = self.settings.workspace_sources
         sources = [] if sources is None and not self.settings.local else sources
         tally, place = CopyTally(), nullcontext()
@@ -252,12 +251,21 @@ class Services:
         if away and stored:
             source, filled = "the snapshot store", stored.restore_of(claim)
         async with place:
-            create = partial(Workspace.create, restore=filled, private=self.settings.private)
-            copy = create(spec, claim.id, root, sources, claim.attempt, most, tally)
+            bounds: dict[str, Any] = {"max_bytes": most, "tally": tally, "private": self.settings.private}
+            create = partial(Workspace.create, spec, claim.id, root, sources, restore=filled, **bounds)
+            copy = with_free_number(create, claim.attempt, check_fence)
             workspace = await reported(copy, tally, source, report, self.long_copy_seconds)
         if stored:
             await workspace.store_in(stored)
         return workspace
+
+
+def _lost(claim: Claim, worker: str) -> WorkspaceLost:
+    where = f"not on this machine ({worker}). Put DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share"
+    if claim.touched_files:
+        return WorkspaceLost(f"the files of attempt {claim.attempt - 1} are {where}, and hand the task over again")
+    made_by = claim.request.parent_id
+    return WorkspaceLost(f"the copy of the files of {made_by} is {where}, or hand the task over without a copy")
 
 
 def checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rule]:

@@ -37,7 +37,9 @@ async def test_a_volume_that_stalls_holds_up_a_run_and_not_the_event_loop(bench:
     assert claim is not None
     later = replace(claim, history=[b"{}"] * 3)
     assert later.touched_files
-    opening = asyncio.create_task(replace(bench.services, settings=settings).workspace(later, None, 1000, print))
+    check_fence = bench.services.emitter(claim, print).check_fence
+    stalled = replace(bench.services, settings=settings).workspace(later, None, 1000, print, check_fence)
+    opening = asyncio.create_task(stalled)
     await until(Stalled.asked.is_set)
     Stalled.released.set()
     with pytest.raises(WorkspaceLost, match="not on this machine"):

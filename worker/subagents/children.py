@@ -249,7 +249,7 @@ class SubagentRunner:
             limits = self.run.meter.lend(id, request.limits.capped(settings.caps), self._sharers())
             known[key] = id
             if copy:
-                (await Workspace.create(request.workspace, id, settings.workspaces)).close()
+                (await Workspace.create(request.workspace, id, settings.workspaces, attempt=0)).close()
             await self.children.submit(id, request, limits, trace)
         except KeyReused:
             self.run.meter.lent.pop(id, None)

@@ -195,7 +195,7 @@ class Tournament:
         self.children.known[key] = id  # nothing is awaited since its limits were lent: the shares are right
         root = self.attempt.services.settings.workspaces
         copy = partial(restore, root, FilesOf(self.attempt.context.claim.id), tally=CopyTally())
-        (await Workspace.create(request.workspace, id, root, restore=copy)).close()
+        (await Workspace.create(request.workspace, id, root, attempt=0, restore=copy)).close()
         await self.children.submit(id, request, limits, self.attempt.trace_of(""))
 
     async def _request(self, number: int, key: str) -> DelegationRequest:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from secrets import token_hex
 from threading import Event
 from typing import Any, Self
 
@@ -58,6 +59,8 @@ class Verifier:
     _firsts: dict[int, asyncio.Future[Observed]] = field(default_factory=dict[int, asyncio.Future[Observed]])
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one check that runs on the base: all of them at once would slow the agent down."""
+    _own: str = field(default_factory=lambda: f"{token_hex(4)}-")
+    """By which this attempt knows its grounds: another one of the same run may be there for a moment."""
     _checked: str = ""
     """The fingerprint of the changes that were checked last."""
 
@@ -69,7 +72,7 @@ class Verifier:
         for task in self._bases.values():
             task.cancel()
         await asyncio.gather(*self._bases.values(), return_exceptions=True)
-        await run_in_thread(remove_grounds, self.offer.settings.workspaces, self.run.claim.id)
+        await run_in_thread(remove_grounds, self.offer.settings.workspaces, self.run.claim.id, self._own)
 
     def begin(self) -> None:
         """Lets the commands run on the base from now on."""
@@ -116,7 +119,7 @@ class Verifier:
         ``early`` has the result of the first execution as soon as there is one.
         """
         async with self._one:
-            grounds = await run_in_thread(Grounds, self.offer.settings.workspaces, self.run.claim.id)
+            grounds = await run_in_thread(Grounds, self.offer.settings.workspaces, self.run.claim.id, self._own)
             try:
                 runner = await self.runner(grounds)
 
@@ -166,7 +169,7 @@ class Verifier:
 
     async def _made(self, changed: Changed) -> Verification:
         claim = self.run.claim
-        grounds = await run_in_thread(Grounds, self.offer.settings.workspaces, claim.id)
+        grounds = await run_in_thread(Grounds, self.offer.settings.workspaces, claim.id, self._own)
         try:
             protection = await run_in_thread(protection_of, claim.request, changed.base)
             candidate = await run_in_thread(Candidate, changed, protection)

@@ -37,6 +37,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_GIT_FILE = 4096
 _ANY = Content("", None)
 """Something at a path that is to be removed."""
+PREPARED = "prepared"
+"""Beside files that a parent has made, until the first attempt takes them."""
+
+
+class NumberTaken(Exception):
+    """Another attempt has files of this number: a failover of Redis has lost its claim, and both work for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +91,36 @@ class Generation:
     def next(self, number: int) -> Generation:
         """Copies this generation for attempt ``number``. After a crash in between, this one is still the newest.
 
-        The marks are copied before the files: a command that ends in between is in doubt, and not considered done
-        while its effects are missing.
+        Raises ``NumberTaken``.
         """
+        if number < self.number:
+            raise NumberTaken
+        if number == self.number:
+            return self._taken()
         new = Generation(self.folder, number)
-        for leftover in (new.files, new.status_folder):
-            shutil.rmtree(leftover, ignore_errors=True)
-        new.status_folder.mkdir(mode=0o700)
+        try:
+            new.status_folder.mkdir(mode=0o700)
+        except FileExistsError:
+            raise NumberTaken from None
+        try:
+            return self._copied_to(new)
+        except BaseException:  # it may be made again, and what it takes is needed then
+            for leftover in (new.files, new.status_folder):
+                shutil.rmtree(leftover, ignore_errors=True)
+            raise
+
+    def _taken(self) -> Generation:
+        try:
+            (self.folder / PREPARED).unlink()
+        except FileNotFoundError:
+            raise NumberTaken from None
+        return self
+
+    def _copied_to(self, new: Generation) -> Generation:
+        """Copies the marks before the files.
+
+        A command that ends in between is in doubt, and not considered done while its effects are missing.
+        """
         for mark in self.status_folder.iterdir():  # `shutil.copytree` would hide that the disk is full
             shutil.copy2(mark, new.status_folder)
         new.files.mkdir(mode=0o755)
@@ -124,7 +153,7 @@ def _is_complete(path: str, is_directory: bool) -> bool:
 
 def files_beside(folder: Path) -> list[Path]:
     """Returns the files that describe a workspace, but for those of one generation."""
-    own = ("start.", "making.", "snapshots.jsonl")
+    own = ("start.", "making.", "snapshots.jsonl", PREPARED)
     return [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(own)]
 
 

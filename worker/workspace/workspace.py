@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from ..threads import (
 from .archive import BadEntry, Extraction
 from .file_entries import is_private
 from .files import Files
-from .generation import Generation
+from .generation import PREPARED, Generation, NumberTaken
 from .manifest import UNBOUNDED, Deadline, Difference, scan_with_size
 from .objects import Objects
 from .patches import MAX_PATCH_BYTES, Comparison, Facts
@@ -57,6 +58,7 @@ NOT_COPIED = "not-copied.json"
 _MAX_SCANNED = 250
 """Files up to which a scan costs less than a process that measures them."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 class Workspace:
@@ -114,7 +116,7 @@ class Workspace:
             delegation_id: The delegation.
             root: The directory of all workspaces.
             sources: The directories whose contents may be copied; None for all.
-            attempt: The number of the attempt.
+            attempt: The number of the attempt; 0 for files that the first attempt is to take.
             max_bytes: The largest number of bytes to copy, without holes.
             tally: Counts what is copied.
             restore: Fills a new workspace's folder instead.
@@ -122,6 +124,7 @@ class Workspace:
 
         Raises:
             Invalid: The source is not allowed, missing, unreadable or too large.
+            NumberTaken: Another attempt has files of this number, and works with them or has done so.
             OSError: The disk is full.
         """
         rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore, private)
@@ -261,7 +264,7 @@ class _CopyRules:
 def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _CopyRules, _: Event) -> Workspace:
     folder = wanted.folder
     if latest := Generation.latest(folder):
-        return cls(latest if latest.number >= wanted.number else latest.next(wanted.number))
+        return cls(latest.next(wanted.number))
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")  # renamed when it is complete
     try:
@@ -272,11 +275,37 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
         with open_folder(temporary / "files") as files, open_folder(temporary / "base") as base:
             taken = Snapshots(new.log, new.start, Objects(temporary), files, base).taken
         new.log.touch()  # while the disk takes files: another run may leave room for none
-        temporary.rename(folder)
+        if not wanted.number:
+            (temporary / PREPARED).touch()
+        _move(temporary, folder)
     finally:
         if temporary.exists():
             delete(temporary)
     return cls(Generation(folder, 1), taken)
+
+
+def _move(made: Path, folder: Path) -> None:
+    try:
+        made.rename(folder)
+    except OSError as error:
+        if error.errno in _NOT_EMPTY:
+            raise NumberTaken from None
+        raise
+
+
+async def with_free_number(
+    create: Callable[[int], Awaitable[Workspace]], attempt: int, check_fence: Callable[[], Awaitable[None]]
+) -> Workspace:
+    """Creates the workspace of an attempt by its number, else by the next one that no other attempt has taken.
+
+    ``check_fence`` raises ``Fenced`` for the attempt whose claim is lost: the latest number is that of the other one.
+    """
+    while True:
+        try:
+            return await create(attempt)
+        except NumberTaken:
+            await check_fence()
+            attempt += 1
 
 
 def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:

@@ -250,7 +250,7 @@ async def test_a_resumed_run_finds_its_files_and_its_history_of_changes(
     copied.close()
     shutil.rmtree(source)
     for resumed in (
-        await Workspace.create(directory(source), "dlg_copied", root),
+        await Workspace.create(directory(source), "dlg_copied", root, attempt=2),
         await Workspace.open("dlg_copied", root),
     ):
         assert (await resumed.facts()).changes == expected

@@ -52,9 +52,9 @@ class GroundError(Exception):
     """No ground can be made of these files; ``str`` is the reason."""
 
 
-def remove_grounds(workspaces: Path, id: str) -> None:
-    """Deletes what an earlier attempt left."""
-    for folder in workspaces.glob(f"{id}.ground-*"):
+def remove_grounds(workspaces: Path, id: str, of: str = "") -> None:
+    """Deletes all grounds of a run, or those ``of`` one attempt: another one may work on others meanwhile."""
+    for folder in workspaces.glob(f"{id}.ground-{of}*"):
         delete(folder)
 
 
@@ -164,8 +164,8 @@ def _read(root: int, path: str, git_mode: str) -> bytes:
 class Grounds:
     """The grounds of one verification, below a directory of their own, until it is closed. All of it blocks."""
 
-    def __init__(self, workspaces: Path, id: str) -> None:
-        self._folder, self._disk = workspaces / f"{id}.ground-{secrets.token_hex(4)}", FullDisk(workspaces)
+    def __init__(self, workspaces: Path, id: str, of: str = "") -> None:
+        self._folder, self._disk = workspaces / f"{id}.ground-{of}{secrets.token_hex(4)}", FullDisk(workspaces)
         self._disk.with_room(self._folder.mkdir, mode=0o700, parents=True)
 
     def close(self) -> None:
