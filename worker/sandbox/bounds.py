@@ -85,9 +85,10 @@ class Member:
         self._bounds.add(self)
 
     def kill(self, why: str) -> None:
-        """Kills it for the limit that the sentence names."""
+        """Kills it for the limit that the sentence names. It may exceed others before it has ended: the first counts."""
         if self._process and not self._process.ended.done():
-            self._explain(why)
+            if not self.exceeded:
+                self._explain(why)
             self._process.kill()
 
     def report(self, command: str) -> None:

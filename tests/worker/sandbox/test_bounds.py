@@ -150,6 +150,20 @@ async def test_a_command_that_takes_too_much_disk_is_killed_and_the_limit_named(
     assert f"[killed: {done.exceeded}]\n" == done.stderr.decode()
 
 
+async def test_of_limits_that_are_exceeded_until_a_killed_command_ends_the_first_is_named(tmp_path: Path) -> None:
+    with run_of(WorkerBounds(SandboxSettings()), tmp_path / "ws") as (sandbox, reported):
+        shell = await holding(sandbox, 1)
+        (member,) = sandbox.bounds.members
+        for why in ("it takes 21 MiB", "it takes 23 MiB"):
+            member.kill(why)
+        await until(lambda: not shell.running)
+        output = (await shell.read()).text
+        await sandbox.shells.end()
+    assert ("21 MiB" in output, "23 MiB" in output) == (True, False)
+    assert len(reported) == 1
+    assert "21 MiB" in reported[0]
+
+
 async def test_files_from_before_the_run_count_and_may_be_deleted_even_if_too_many(
     tmp_path: Path,
 ) -> None:
