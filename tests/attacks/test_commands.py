@@ -91,6 +91,7 @@ async def test_every_protection_stands(stage: Stage, door: str) -> None:
 
 
 @each_door
+@pytest.mark.costly
 async def test_no_command_gets_out_by_a_system_program(stage: Stage, door: str) -> None:
     lines = [f"({command}) >/dev/null 2>&1 && echo {name!r} went" for name, command in ESCAPES.items()]
     assert await stage.shell("; ".join([*lines, "echo tried"]), door=door) == ["tried"]

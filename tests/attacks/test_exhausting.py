@@ -31,6 +31,7 @@ async def test_processes_are_bounded(stage: Stage) -> None:
     assert "fine" in still
 
 
+@pytest.mark.costly
 async def test_memory_is_bounded(stage: Stage) -> None:
     killed, shared, scratch, fine = await stage.shell(
         f"{HOLD * 3} wait", FILL.format("/dev/shm"), FILL.format("/tmp"), "echo fine"
@@ -54,6 +55,7 @@ async def test_a_file_and_all_files_together_are_bounded(stage: Stage) -> None:
     assert not (stage.files_of(outcome.result.delegation_id) / "after").exists()
 
 
+@pytest.mark.costly
 async def test_output_and_descriptors_are_bounded(stage: Stage) -> None:
     long, wide, both, opened = await stage.shell(
         "yes | head -c 30000000",
@@ -67,6 +69,7 @@ async def test_output_and_descriptors_are_bounded(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("background", [False, True])
+@pytest.mark.costly
 async def test_nothing_goes_on_after_the_run(stage: Stage, background: bool) -> None:
     line = f"{DAEMON}; (trap '' HUP TERM INT; nohup setsid sleep 1000 &) ; echo begun; sleep 0.05"
     calls = [call("bash", command=line, run_in_background=background), call("bash", command="echo still here")]

@@ -84,6 +84,7 @@ KINDS: dict[str, tuple[Make, str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.costly
 async def test_other_runs_go_on_beside_a_workspace_made_to_harm(ordinary: Stage, kind: str, tmp_path: Path) -> None:
     folder = ordinary.folder / "files" / f"of-{tmp_path.name}"
     folder.mkdir()

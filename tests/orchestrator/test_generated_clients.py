@@ -84,6 +84,7 @@ async def test_a_python_client_runs_a_delegation(
     assert told.split() == ["succeeded", "42", "3"]
 
 
+@pytest.mark.costly
 async def test_a_typescript_client_runs_a_delegation_and_a_typo_does_not_compile(
     document: Path, tmp_path: Path, url: str, service: FakeService
 ) -> None:

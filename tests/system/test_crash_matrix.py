@@ -34,6 +34,7 @@ async def crash_at(fleet: Fleet, counting: Counting, folder: Path, lane: int, se
 
 
 @pytest.mark.requirement("P-16")
+@pytest.mark.costly
 async def test_a_worker_killed_at_any_event_loses_and_repeats_nothing(
     redis_url: str, tmp_path: Path, is_thorough: bool
 ) -> None:

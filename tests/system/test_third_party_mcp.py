@@ -45,6 +45,7 @@ async def repository(desk: Toolbench) -> None:
     assert done.exit_code == 0, done.stderr
 
 
+@pytest.mark.costly
 async def test_servers_from_pypi_tell_the_time_and_read_a_repository(desk: Toolbench) -> None:
     await repository(desk)
     servers = {

@@ -26,6 +26,7 @@ SAMPLE = "iniconfig"
         for row in ROWS[:TRIED]
     ],
 )
+@pytest.mark.costly
 async def test_a_mended_package_is_verified(
     row: RealPackage, worker: Bench, kit: Path, redis_url: str, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ RUNS: dict[str, tuple[list[Any], dict[str, int], str]] = {
 
 
 @pytest.mark.parametrize(("turns", "limits", "reason"), RUNS.values(), ids=RUNS)
+@pytest.mark.costly
 async def test_a_run_killed_between_any_two_writes_reads_each_message_once(
     posting: Bench, tmp_path: Path, turns: list[Any], limits: dict[str, int], reason: str
 ) -> None:

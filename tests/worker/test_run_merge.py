@@ -265,6 +265,7 @@ async def test_a_merge_over_a_repository_is_delivered_as_one_commit(redis_url: s
         assert listed.split() == [done.result.git.base, "0", "1"]
 
 
+@pytest.mark.costly
 async def test_what_the_checks_of_a_result_put_back_is_merged_only_when_asked_for(
     bench: Bench, project: Path, redis_url: str
 ) -> None:

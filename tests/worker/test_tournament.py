@@ -270,6 +270,7 @@ async def test_a_far_deadline_is_one_of_each_attempt_and_ends_none(busy: Bench, 
     assert {each.request.deadline for each in await children_of(busy.store, result.delegation_id)} == {deadline}
 
 
+@pytest.mark.costly
 async def test_changes_that_no_patch_holds_are_not_taken(busy: Bench, project: Path) -> None:
     work = call("bash", command="sed -i s/-/+/ sum.py; head -c 30000000 /dev/zero > large")
     result = await held(busy, project, script(project.parent, [work], [say("done")]))

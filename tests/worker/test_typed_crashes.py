@@ -51,6 +51,7 @@ def is_valid(step: Step) -> bool:
 
 
 @pytest.mark.parametrize(("turns", "limits", "reason"), sampled(RUNS, 3))
+@pytest.mark.costly
 async def test_a_run_killed_between_any_two_writes_hands_in_once(
     judging: Bench, tmp_path: Path, turns: list[Any], limits: dict[str, int], reason: str
 ) -> None:

@@ -77,8 +77,8 @@ local function learn(granted)
       state.growth = 1
     end
     state.rate = math.max(LEAST_RATE, refill)
-    state.margin = 1.007 + 0.5 / math.max(state.served, 8)
-    state.clean = 1.5 / (state.margin - 1)
+    state.margin = 1.007 + 0.3 / math.max(state.served, 8)
+    state.clean = 2 / (state.margin - 1)
     if state.served >= 200 then state.served, state.empty = 0, now end
   end
   state.refused, state.since = now, 0

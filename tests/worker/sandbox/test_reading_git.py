@@ -127,6 +127,7 @@ async def configure(sandbox: Bubblewrap, key: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(420)
+@pytest.mark.costly
 async def test_no_setting_of_git_starts_a_program_in_a_line_that_only_reads(tmp_path: Path, is_thorough: bool) -> None:
     """First all settings that do not end each command, then those one by one that may name a program."""
     folder, plain = tmp_path / "ws", set[str]()
@@ -149,6 +150,7 @@ async def test_no_setting_of_git_starts_a_program_in_a_line_that_only_reads(tmp_
         assert plain >= STARTED
 
 
+@pytest.mark.costly
 async def test_what_git_reads_of_a_repository_is_what_plain_git_reads(tmp_path: Path) -> None:
     """Also in a worktree, in a folder below, and without a repository."""
     lines = (

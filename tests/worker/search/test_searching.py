@@ -118,6 +118,7 @@ def test_glob_finds_what_the_oracle_finds_in_its_order(tree: Tree, pattern: str,
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(file_trees(), st.sampled_from(["a", "b.b", "^a$", "[^x]", "z|c"]), st.integers(0, 2))
+@pytest.mark.costly
 def test_grep_shows_what_the_oracle_shows(tree: Tree, pattern: str, context: int) -> None:
     """The oracle reads every line of every file."""
     with tempfile.TemporaryDirectory(prefix="pytest") as name:

@@ -99,6 +99,7 @@ MOVED = "mkdir checks && mv tests/test_price.py checks/test_price.py && touch ch
     ],
     ids=["tests that cannot load", "a test less", "no tests", "a test more", "tests moved"],
 )
+@pytest.mark.costly
 async def test_what_succeeds_on_restored_files_alone_is_no_evidence_for_what_was_left(
     bench: Bench, tmp_path: Path, also: Any, outcome: str, words: str
 ) -> None:
@@ -176,6 +177,7 @@ def total(count, each):
         (COUNTS, "refuted"),
     ],
 )
+@pytest.mark.costly
 async def test_what_turned_green_is_run_again_on_the_same_files_in_reverse(
     bench: Bench, tmp_path: Path, code: str, verdict: str
 ) -> None:

@@ -69,6 +69,7 @@ SHELL = f"#!/bin/sh\necho {LEAK} $(od -An -tx1 held.sh) >&2\nfalse\n"
         ("price.sh", SHELL, "sh held.sh", {"held.sh": "sh price.sh 3 31 | grep 93\n"}, FALLS),
     ],
 )
+@pytest.mark.costly
 async def test_nothing_that_was_printed_reaches_the_model(
     bench: Bench, tmp_path: Path, path: str, text: str, run: str, files: dict[str, str], said: str
 ) -> None:

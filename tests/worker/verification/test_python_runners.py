@@ -59,6 +59,7 @@ PLUGINS = (
 
 
 @pytest.mark.parametrize("options", PLUGINS)
+@pytest.mark.costly
 async def test_every_test_is_reported_with_its_place_whatever_plugins_run(tmp_path: Path, options: str) -> None:
     file = tmp_path / "project/tests/test_a.py"
     file.parent.mkdir(parents=True)

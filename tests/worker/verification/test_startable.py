@@ -156,6 +156,7 @@ async def test_what_no_change_could_help_does_not_go_back_to_the_agent(
 @pytest.mark.parametrize(
     ("declared", "verdict"), [("some-new-package>=1\n", "inconclusive"), ("another\n", "refuted"), ("", "refuted")]
 )
+@pytest.mark.costly
 async def test_a_dependency_that_the_run_adds_is_not_installed_and_does_not_refute_it(
     bench: Bench, tmp_path: Path, declared: str, verdict: str
 ) -> None:

@@ -132,6 +132,7 @@ async def tried(tmp_path: Path, lines: Sequence[str]) -> Counter[str]:
     return Counter({"tried": len(lines), "reading": len(reading)})
 
 
+@pytest.mark.costly
 async def test_no_line_that_is_judged_to_only_read_changes_a_hostile_tree(tmp_path: Path, is_thorough: bool) -> None:
     random = Random(SEED)
     count = LINES if is_thorough else LINES // 4
