@@ -85,7 +85,7 @@ class Member:
         self._bounds.add(self)
 
     def kill(self, why: str) -> None:
-        """Kills it for the limit that the sentence names. It may exceed others before it has ended: the first counts."""
+        """Kills it for the limit that the sentence names. Of several that it exceeds until its end the first counts."""
         if self._process and not self._process.ended.done():
             if not self.exceeded:
                 self._explain(why)
