@@ -1,12 +1,14 @@
 """A large prepared environment under runs: what it adds to a run, what siblings prepare, and when a second run begins.
 
 Runs with the environment and runs over an empty workspace take turns, so that both meet the same load. Each makes one
-call, a command that does next to nothing. All siblings are accepted before the first one starts.
+call, a command that does next to nothing. All siblings are accepted before the first one starts. The project with a
+long set-up is this one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ from deputize.shared.events import ProgressMade, TurnStarted
 from deputize.shared.request import DelegationRequest
 from deputize.worker.linux.system import taken_bytes
 from deputize.worker.task import carry_out
+from tests.architecture.sources import ROOT
 from tests.benchmarks.number import Number
 from tests.processes.redis_server import RedisProcess
 from tests.runs.bench import Bench, call, open_bench, say, script
@@ -35,13 +38,23 @@ for number in range({FILES}):
         file.write(data)
 END
 """
-TABLE: dict[str, Any] = {"large": {"setup": SETUP, "inputs": ["lock"]}}
+CLOCK = 60
+LONG = f"""
+python3 -m venv --without-pip .venv
+sleep {CLOCK}
+echo 'import site' > "$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')/prepared.py"
+"""
+TABLE: dict[str, Any] = {"large": {"setup": SETUP, "inputs": ["lock"]}, "project": {"setup": LONG}}
+LINES = {None: "true", "large": "test -e node_modules/p0/0.js", "project": "python -c 'import prepared'"}
+"""What runs with an environment execute."""
 
 
 async def measure(runs: int) -> list[Number]:
     more, begun, prepared, disk = list[float](), list[float](), list[float](), list[float]()
+    first, second = list[float](), list[float]()
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
+        subprocess.run(["git", "clone", "-q", ROOT, folder / "project"], check=True)
         redis = RedisProcess(folder / "redis")
         try:
             for number in range(runs):
@@ -50,8 +63,10 @@ async def measure(runs: int) -> list[Number]:
                     await asyncio.gather(*(carry_out(bench.services, id) for id in ids))
                     prepared.append(await _preparations(bench, ids))
                     disk.append(_share(bench, ids))
-                    begun.append(await _first_turn(bench, folder))
+                    begun.append(await _first_turn(bench, folder, "large"))
                     more.append(median([await _difference(bench, folder) for _ in range(PAIRS)]))
+                    first.append(await _first_turn(bench, folder, "project"))
+                    second.append(await _first_turn(bench, folder, "project"))
         finally:
             redis.close()
     size = FILES * BYTES // 1_000_000
@@ -60,13 +75,15 @@ async def measure(runs: int) -> list[Number]:
         Number(f"… {SIBLINGS} siblings: preparations", "", prepared, at_most=1),
         Number("… disk that a sibling takes, of the environment's", "%", disk, at_most=1),
         Number("… taken by a worker → the first turn of a later run", "s", begun, at_most=1.5),
+        Number(f"a project whose set-up takes {CLOCK} s: taken by a worker → the first turn", "s", first),
+        Number("… the same of the second run", "s", second, at_most=1.5),
     ]
 
 
 async def _accept(bench: Bench, folder: Path, environment: str | None) -> str:
-    line = "test -e node_modules/p0/0.js" if environment else "true"
-    model = script(folder, [call("bash", command=line)], [say("done")])
-    return await bench.accept(DelegationRequest(task="x", model=model, environment=environment))
+    model = script(folder, [call("bash", command=LINES[environment])], [say("done")])
+    own: Any = {"workspace": {"kind": "directory", "path": str(folder / "project")}} if environment == "project" else {}
+    return await bench.accept(DelegationRequest(task="x", model=model, environment=environment, **own))
 
 
 async def _timed(bench: Bench, folder: Path, environment: str | None) -> float:
@@ -82,9 +99,10 @@ async def _difference(bench: Bench, folder: Path) -> float:
     return await _timed(bench, folder, "large") - await _timed(bench, folder, None)
 
 
-async def _first_turn(bench: Bench, folder: Path) -> float:
-    id, begun = await _accept(bench, folder, "large"), time.time()
+async def _first_turn(bench: Bench, folder: Path, environment: str) -> float:
+    id, begun = await _accept(bench, folder, environment), time.time()
     await carry_out(bench.services, id)
+    assert (await bench.result(id)).errors == []
     first = next(each for each in await bench.events(id) if isinstance(each.event, TurnStarted))
     return first.at.timestamp() - begun
 
