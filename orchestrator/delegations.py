@@ -67,10 +67,7 @@ LOCAL_RECHECK_SECONDS = 1.0
 
 
 def webhook_test(webhook: Webhook) -> DelegationRequest:
-    """Returns a request that is cancelled at once, so that its end is notified.
-
-    Its model is the built-in script: where the service stops before it cancels, a worker runs it, which costs nothing.
-    """
+    """Returns a request that ends at once, so that its end is notified."""
     notified = webhook.model_copy(update={"events": ["delegation.finished"]})
     limits, labels = Limits(max_turns=1), {"webhook": "test"}
     return DelegationRequest(task="Test the webhook", webhook=notified, model="scripted", limits=limits, labels=labels)
@@ -170,20 +167,20 @@ class Delegations(Service):
         requests: Sequence[DelegationRequest],
         *,
         batch: bool = False,
-        starts: bool = True,
         key_seconds: int = IDEMPOTENCY_SECONDS,
+        **ends: Any,
     ) -> list[AcceptedDelegation]:
         """Checks the requests, writes the records, then sends the tickets. A written record is never lost.
 
-        Without ``starts`` the caller cancels them before a janitor sends tickets, so no cap on spending holds.
+        ``ends`` are ``ended`` and ``kind`` of ``RunStore.accept``: what ends at once costs nothing, so no cap holds.
         """
         asked, requests = requests, [filled_in(request, self._settings) for request in requests]
         await self._check(requests, batch=batch)
-        if starts:
+        if not ends:
             await check_caps(self.store.redis, self._settings.spend, requests, self.ownership.owner)
         new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
         try:
-            accept = partial(self.store.accept, new, self._settings.claim_seconds, asked=asked, starts=starts)
+            accept = partial(self.store.accept, new, self._settings.claim_seconds, asked=asked, **ends)
             answers = await accept(
                 owner=self.ownership.owner,
                 confined=self.ownership.is_confined,
@@ -198,7 +195,7 @@ class Delegations(Service):
         tickets = [
             Ticket(id, request.title, request.priority)
             for (id, request, _), answer in zip(new, answers, strict=True)
-            if starts and not (answer.replayed or request.after)  # a janitor sends it when that may start
+            if not (ends or answer.replayed or request.after)  # a janitor sends it when that may start
         ]
         await self._dispatcher.send(tickets)
         found = zip(await self.store.many([answer.id for answer in answers]), answers, strict=True)
@@ -331,13 +328,12 @@ class Delegations(Service):
         await webhook_queue.redeliver(self.store.redis, id)
 
     async def try_webhook(self, webhook: Webhook) -> Delegation:
-        (accepted,) = await self._accept([webhook_test(webhook)], starts=False)
-        return await self.cancel(accepted.delegation.id)
+        (accepted,) = await self._accept([webhook_test(webhook)], ended={})
+        return accepted.delegation
 
     async def notify(self, request: DelegationRequest, kind: NotificationType, text: str) -> None:
         """Has the webhook of a request notified, by a delegation that ends before it begins. Raises ``Refused``."""
-        (accepted,) = await self._accept([request], starts=False)
-        await self.store.end_notice(accepted.delegation.id, kind, text)
+        await self._accept([request], ended={"summary": text}, kind=kind)
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
         await self.ownership.check(*wanted.ids)

@@ -49,6 +49,7 @@ from .record import (
     ALONE_AFTER,
     MOST_STARTS,
     READ,
+    WEBHOOK,
     Claim,
     acceptance,
     kept_artifact,
@@ -78,7 +79,8 @@ What this version does not know may be a limit or a check, so it is not passed o
 RENEW, RELEASE, LAPSE = map(Script, ("renew", "release", "lapse"))
 OUTAGE, PACE, PREFIX = map(Script, ("outage", "pace", "prefix"))
 CLAIM, STALLED = Script("queue", "standstills", "claim"), Script("standstills", "stalled")
-ACCEPT, REAP = Script("queue", "count", "accept"), Script("queue", "count", "reap")
+ACCEPT = Script("queue", "file", "notify", "count", "unstarted", "accept")
+REAP = Script("queue", "count", "reap")
 RECORD = Script("file", "notify", "count", "standstills", "record")
 CANCELLING = Script("queue", "file", "notify", "count", "unstarted", "cancel")
 
@@ -153,16 +155,17 @@ class RunStore:
         webhook: Webhook | None = None,
         trace: str = "",
         key_seconds: int = IDEMPOTENCY_SECONDS,
-        starts: bool = True,
+        ended: Mapping[str, Any] | None = None,
+        kind: NotificationType | None = None,
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
         ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized, among
         those of ``owner``. They belong to it, or to their parent's; a ``confined`` owner's have no parent of another
         owner. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``; new idempotency keys
-        are kept for ``key_seconds``. Unless they are to start (``starts``), they wait for no place in a worker. Raises
-        ``KeyReused`` for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs,
-        ``Unacknowledged`` where too few replicas have the records.
+        are kept for ``key_seconds``. With ``ended``, fields of their results, they end at once, notifying of ``kind``.
+        Raises ``KeyReused`` for a key of another body or a removed delegation, ``Fenced`` where the parent's fence
+        differs, ``Unacknowledged`` where too few replicas have the records.
         """
         described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace, owner=owner)
         sent, keys = asked or [each[1] for each in new], [INDEX, LEASES]
@@ -172,12 +175,23 @@ class RunStore:
             siblings = children_key(request.parent_id) if request.parent_id else INDEX
             keys += [record_key(id), events_key(id), key, siblings]
         given: dict[str, Any] = {"claim_ms": int(claim_seconds * 1000), "idempotency_seconds": key_seconds}
-        given |= {"channel": EVENTS, "fence": fence, "confined": confined, "starts": starts, **COUNTING, **QUEUED}
-        given["delegations"] = [described(*each, request) for each, request in zip(new, sent, strict=True)]
+        given |= {"channel": EVENTS, "fence": fence, "confined": confined, "starts": ended is None}
+        accepted = [described(*each, request) for each, request in zip(new, sent, strict=True)]
+        given |= {"delegations": [self._ending(each, ended, kind) for each in accepted], **COUNTING, **QUEUED}
         records = [record_key(id) for id, _, _ in new]
         verdict, *answers = await self._accepted(keys, given, records, unbounded=bool(fence))  # a run has limits
         _check_accepted(verdict)
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
+
+    def _ending(
+        self, accepted: Mapping[str, Any], ended: Mapping[str, Any] | None, kind: NotificationType | None
+    ) -> Mapping[str, Any]:
+        """Returns what the accept script gets of a delegation, which ends in that step if it has an end."""
+        if ended is None:
+            return accepted
+        state = {"seq": "1", "attempt": "0", WEBHOOK: "", **accepted["fields"]}
+        end = ending(accepted["id"], state, {**CANCELLED, **ended}, retention=self.retention, kind=kind)
+        return {**accepted, "ended": end}
 
     async def _accepted(
         self, keys: Sequence[str], arguments: Mapping[str, Any], records: Sequence[str], *, unbounded: bool
@@ -307,17 +321,13 @@ class RunStore:
         """Ends a delegation that waits in vain for others, with these fields of its result. Idempotent."""
         await self._end(id, ended, in_vain=True)
 
-    async def end_notice(self, id: str, kind: NotificationType, text: str) -> None:
-        """Ends a delegation that was accepted only so that its webhook is notified of that kind. Idempotent."""
-        await self._end(id, {**CANCELLED, "summary": text}, kind=kind)
-
     async def _end(
-        self, id: str, ended: Mapping[str, Any], *, in_vain: bool = False, kind: NotificationType | None = None
+        self, id: str, ended: Mapping[str, Any], *, in_vain: bool = False
     ) -> Literal["finished", "asked", "cancelled"]:
         while True:
             state = await state_of(self.redis, id)
             unread = await messages_of(self.redis, id, int(state[READ] or 0))
-            end = ending(id, state, ended, retention=self.retention, undelivered=unread, kind=kind)
+            end = ending(id, state, ended, retention=self.retention, undelivered=unread)
             arguments = end | {"cancel_channel": CANCEL, "in_vain": in_vain}
             answer = await CANCELLING.run(self.redis, [LEASES, *keys_of(id)], arguments)
             if answer == "gone":

@@ -13,7 +13,7 @@ from ..message import Message
 from ..metrics import counted
 from ..webhooks import NotificationType, Webhook
 from ..wire import now
-from .keys import EVENTS, INDEX, METRICS, WAITING_RUNS, WEBHOOKS, record_key
+from .keys import EVENTS, INDEX, METRICS, WAITING_RUNS, WEBHOOKS, keys_of, record_key
 from .notification import queued
 from .record import READ, WEBHOOK, not_found
 
@@ -42,17 +42,14 @@ def ending(
     ``ended`` are fields of the result; the events ``before`` precede the last one. With ``kind`` the webhook is
     notified of that, and not of the end.
     """
-    result = ToolAgentResult(
-        **ended,
-        delegation_id=id,
-        attempts=int(state["attempt"]),
-        output_status=None if json.loads(state["request"]).get("outputSchema") is None else "missing",
-        undelivered=[message for message in undelivered if message.text],
-    )
+    output = None if json.loads(state["request"]).get("outputSchema") is None else "missing"
+    unread, attempts = [message for message in undelivered if message.text], int(state["attempt"])
+    result = ToolAgentResult(**ended, delegation_id=id, attempts=attempts, output_status=output, undelivered=unread)
     finished, webhook = RunFinished(result=result), state[WEBHOOK]
     number = int(state["seq"]) + len(before) + 1
     return {
         "id": id,
+        "keys": keys_of(id),
         "index": INDEX,
         "channel": EVENTS,
         "seq": int(state["seq"]),

@@ -6,13 +6,15 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from deputize.orchestrator.delegations import Delegations, open_service
 from deputize.orchestrator.scheduler import LATE_SECONDS, Step, scheduling
@@ -20,8 +22,9 @@ from deputize.orchestrator.schedules import request_of
 from deputize.shared.delegation import Delegation, FinalStatus, Status, TerminationReason, ToolAgentResult
 from deputize.shared.errors import NotFound
 from deputize.shared.metrics import SCHEDULES_PAUSED
-from deputize.shared.runs.keys import METRICS, record_key
+from deputize.shared.runs.keys import LEASES, METRICS, record_key
 from deputize.shared.runs.schedule_state import ScheduleState, change, states_of
+from deputize.shared.runs.store import RunStore
 from deputize.shared.runs.webhook_queue import take
 from deputize.shared.settings.schedules import ScheduleSettings
 from deputize.worker.fleet.webhook_sender import body_of
@@ -233,6 +236,45 @@ async def test_a_pause_notifies_the_webhook_once_over_all_services(
             Status.CANCELLED,
             {"schedule.paused": "look"},
         )
+
+
+class DyingRedis(Redis):
+    """The connection of a service that is killed before its next command, after so many."""
+
+    left = 0
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise asyncio.CancelledError
+        return await super().execute_command(*args, **options)
+
+
+async def test_the_notice_of_a_pause_survives_a_kill_after_each_command(redis_url: str, tmp_path: Path) -> None:
+    webhook = {"secrets": [f"whsec_{b64encode(bytes(32)).decode()}"], "url": "https://example.org/all"}
+    using = settings(redis_url=redis_url, home=tmp_path, webhook=webhook)
+    table = ScheduleSettings(**HOURLY, request={"model": "scripted:/no/such/file"}, pause_after=1)
+    async with (
+        open_service(using, redis_url) as service,
+        DyingRedis.from_url(redis_url, decode_responses=True) as dying,
+    ):
+        assert isinstance(dying, DyingRedis)
+        commands, dying.left = -1, -1
+        while dying.left < 0:  # else it came to the end
+            commands += 1
+            clock, killed = Clock(service, table, f"look-{commands}"), copy(service)
+            killed.store, dying.left = RunStore(dying, using.retention_seconds), commands
+            await clock.at(NOON - 1)
+            await change(service.store.redis, clock.name, {}, due=str(NOON + 3600), pending=str(NOON))
+            with suppress(asyncio.CancelledError):
+                await Clock(killed, table, clock.name).take(NOON + 1, await clock.state())
+            for id in await service.store.redis.zrange(LEASES, 0, -1):  # until another service begins, time passes
+                await service.store.redis.zadd(LEASES, {id: 1})
+            assert await service.store.reap(30) == [], commands  # nothing of it is for a worker
+            assert (await clock.at(NOON + 2)).paused
+            sent = await take(service.store.redis, 9, 9, 9)
+            assert [each.notification.type for each in sent] == ["schedule.paused"], commands
+    assert commands >= 2
 
 
 async def test_a_pause_without_a_secret_for_its_webhook_pauses_all_the_same(

@@ -12,13 +12,12 @@ from typing import Any
 
 from deputize.shared.delegation import Step, ToolAgentResult
 from deputize.shared.events import StepCompleted
-from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket, create_app, send_tickets
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.store import RunStore
 from deputize.worker.workspace.generation import Generation
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet
+from tests.runs.older_store import accept_unqueued
 
 
 class Counting:
@@ -84,10 +83,8 @@ def effects(folder: Path, counting: Counting, name: str, delay: float = 0) -> st
 
 async def hand_to(fleet: Fleet, queue: str, task: str = "do it", **fields: Any) -> str:
     """Accepts a delegation and sends its ticket to one queue only: its first worker is the one that serves it."""
-    store: RunStore = fleet.service.store
     request = DelegationRequest(task=task, **fields)
-    id = new_id()
-    await store.accept([(id, request, request.limits)], 30, starts=False)  # other queues do not serve it
+    id = await accept_unqueued(fleet.service.store, request)  # else the workers of other queues serve it, too
     app = create_app(fleet.settings, str(fleet.settings.redis_url))
     await asyncio.to_thread(send_tickets, app, [Ticket(id, request.title, queue=queue)])
     app.close()

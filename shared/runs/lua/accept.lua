@@ -1,10 +1,11 @@
--- Accepts delegations, all or none: record, index, claim deadline, run_queued and a place in the queue in one step.
+-- Accepts delegations, all or none: record, index, claim deadline, run_queued and a place in the queue in one step. One
+-- that is only there so that its webhook is notified ends in the same step: no worker ever finds it.
 -- KEYS: index, leases, then for each: record, events, idempotency key, the parent's children (the index where there is none)
 -- Arguments: claim_ms, idempotency_seconds, channel, fence (the one under which their parents must run; '' asks for
 --   none), confined (whether parents of another owner do not exist; else their children belong to that owner), metrics
 --   and accepted (the field that counts them), starts (whether they go into the queue), queue and weights (for queue.lua),
 --   delegations: for each id, hash (of its request), event (the first one),
---   fields (of the record)
+--   fields (of the record), ended (arguments of end_unstarted for one that ends at once)
 -- Returns {'accepted', id or '', ...}: for each '' or the id that its idempotency key already stands for. Or, and then
 -- nothing is written, a code and the index of the delegation: 'key_reused' (with another request), 'record_gone' (the
 -- key stands for a delegation that was removed: doing it again is not what the key was sent for), 'fenced' (the parent
@@ -85,6 +86,7 @@ for at, new in ipairs(arguments.delegations) do
       redis.call('HSET', key, 'id', new.id, 'hash', new.hash)
       redis.call('EXPIRE', key, arguments.idempotency_seconds)
     end
+    if new.ended then end_unstarted(new.ended, leases, record, events) end
   end
 end
 if accepted > 0 then count(arguments.metrics, {[arguments.accepted] = accepted}) end

@@ -1,5 +1,5 @@
 -- Ends a delegation that never ran: its last events, result and retention in one step.
--- Arguments: id, index (its key), channel (of events), seq (of the event before), events, status, result, now (ISO),
+-- Arguments: id, keys (all of the delegation), index (its key), channel (of events), seq (of the event before), events, status, result, now (ISO),
 --   retention_seconds, webhooks and notifications (for notify.lua), metrics and counts (for count.lua), queue (for queue.lua)
 local function add_events(arguments, record, stream, events)
   for at, event in ipairs(events) do
@@ -17,6 +17,6 @@ local function end_unstarted(arguments, leases, record, events)
   count(arguments.metrics, arguments.counts)
   redis.call('ZREM', leases, arguments.id)
   dequeue(arguments, queue_owner(record), arguments.id)
-  for i = 2, #KEYS do redis.call('EXPIRE', KEYS[i], arguments.retention_seconds) end
+  for _, key in ipairs(arguments.keys) do redis.call('EXPIRE', key, arguments.retention_seconds) end
   file(arguments.index, arguments.id, record, leases)
 end

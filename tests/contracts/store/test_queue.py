@@ -18,6 +18,7 @@ from deputize.shared.runs.store import RELEASE, RunStore, pause_unfinished, resu
 from deputize.shared.runs.upstreams import settle
 from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, write
+from tests.runs.older_store import accept_unqueued
 
 TOKENS = iter(f"token-{number}" for number in range(100_000))
 
@@ -206,7 +207,7 @@ async def test_a_ticket_of_an_earlier_attempt_does_not_hurry_the_next_one(store:
 async def test_a_ticket_of_an_older_version_starts_the_run_that_it_names(store: RunStore) -> None:
     """That version puts nothing into the queue."""
     request = DelegationRequest(task="do it")
-    old = [(await store.accept([(new_id(), request, request.limits)], 30, starts=False))[0].id for _ in range(2)]
+    old = [await accept_unqueued(store, request) for _ in range(2)]
     new = await accept_many(store, 2)
     assert await started(store, [old[1], old[1], new[1], old[0]]) == [old[1], *new, old[0]]
 
