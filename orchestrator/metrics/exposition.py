@@ -17,7 +17,8 @@ from ...shared.fleet import Fleet
 from ...shared.metrics import COUNTED, INFINITY, RUN_RETRIES, SUM, Metric
 from ...shared.request import RetryReason
 from ...shared.runs.disk import RECORD_PARTS
-from ...shared.runs.keys import LEASES, METRICS, PENDING, WEBHOOKS
+from ...shared.runs.keys import LEASES, METRICS, PENDING
+from ...shared.runs.webhook_queue import QUEUES
 
 MEDIA_TYPE = "text/plain; version=0.0.4"
 SURVEY = Script("survey")
@@ -67,9 +68,11 @@ STATE = [
 async def exposition(redis: Any, fleet: Fleet) -> str:
     """Returns all metrics as text. Raises one of ``REDIS_ERRORS``."""
     async with redis.pipeline(transaction=False) as pipeline:
-        pipeline.hgetall(METRICS).zrange(LEASES, 0, -1).hlen(PENDING).zcard(WEBHOOKS)
-        totals, ids, permissions, undelivered = await pipeline.execute()
-    state = {PERMISSIONS: {(): permissions}, UNDELIVERED: {(): undelivered}}
+        pipeline.hgetall(METRICS).zrange(LEASES, 0, -1).hlen(PENDING)
+        for queue in QUEUES:
+            pipeline.zcard(queue)
+        totals, ids, permissions, *undelivered = await pipeline.execute()
+    state = {PERMISSIONS: {(): permissions}, UNDELIVERED: {(): sum(undelivered)}}
     state |= await _delegations(redis, ids) | await _fleet(fleet)
     counted = _counted(totals)
     blocks = [_block(metric, counted[metric.name]) for metric in COUNTED]

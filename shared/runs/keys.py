@@ -42,7 +42,9 @@ AUDIT = "deputize:audit"
 REFUSED = "deputize:audit:refused"
 """Stream of the refused ones among them, apart, so that many of these cannot displace the others."""
 WEBHOOKS = "deputize:webhooks"
-"""Notifications that were not delivered, by the time at which they are due."""
+"""Notifications that were not delivered, by the time at which they are due: those of ``FIRST_KINDS``."""
+FIRST_KINDS = ("delegation.finished", "permission.requested")
+"""What version 0.1.0 notifies of. A worker of it stops at any other kind."""
 ACKNOWLEDGED = "deputize:acknowledged"
 """How many writes of each history were counted for replicas to acknowledge (``shared/replicas.py``)."""
 METRICS = "deputize:metrics"
@@ -162,6 +164,11 @@ def messages_key(id: str) -> str:
 
 def permission_channel(id: str) -> str:
     return f"{PENDING}:{id}"
+
+
+def webhooks_queue(kind: str) -> str:
+    """Returns the queue of notifications of a kind. Versions that do not know the kind never look there."""
+    return WEBHOOKS if kind in FIRST_KINDS else f"{WEBHOOKS}:{kind}"
 
 
 def keys_of(id: str) -> list[str]:

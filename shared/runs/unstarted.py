@@ -13,7 +13,7 @@ from ..message import Message
 from ..metrics import counted
 from ..webhooks import NotificationType, Webhook
 from ..wire import now
-from .keys import EVENTS, INDEX, METRICS, WAITING_RUNS, WEBHOOKS, keys_of, record_key
+from .keys import EVENTS, INDEX, METRICS, WAITING_RUNS, WEBHOOKS, keys_of, record_key, webhooks_queue
 from .notification import queued
 from .record import READ, WEBHOOK, not_found
 
@@ -61,7 +61,7 @@ def ending(
         "metrics": METRICS,
         "counts": counted(finished),
         "queue": WAITING_RUNS,
-        "webhooks": WEBHOOKS,
+        "webhooks": webhooks_queue(kind) if kind else WEBHOOKS,
         "notifications": queued(id, Webhook.model_validate_json(webhook) if webhook else None, number, finished, kind),
     }
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from ..connection import Script
 from ..errors import Conflict
 from ..metrics import WEBHOOK_TRIES
-from ..webhooks import Webhook
+from ..webhooks import NotificationType, Webhook
 from ..wire import now
 from .disk import RECORD_PARTS
-from .keys import METRICS, WEBHOOKS, record_key, webhooks_key
+from .keys import METRICS, record_key, webhooks_key, webhooks_queue
 from .notification import Notification
 from .record import not_found, published
 
 QUEUE = Script("count", "webhooks")
+QUEUE_OF = {kind: webhooks_queue(kind) for kind in get_args(NotificationType)}
+QUEUES = [*dict.fromkeys(QUEUE_OF.values())]
+"""Those of the kinds of this version."""
 LEASE_SECONDS = 60.0
 """How long no other worker sends a notification: longer than a try takes."""
 LOOKED_AT = 1000
@@ -92,7 +96,7 @@ async def notifications(redis: Any, delegation: str | None = None) -> list[Notif
     Raises NotFound.
     """
     if delegation is None:
-        ids: list[str] = await redis.zrange(WEBHOOKS, 0, MAX_LISTED - 1)
+        ids: list[str] = [id for queue in QUEUES for id in await redis.zrange(queue, 0, MAX_LISTED - 1)][:MAX_LISTED]
     else:
         await _check(redis, delegation)
         numbers = [int(name) for name in await redis.hkeys(webhooks_key(delegation)) if name.isdigit()]
@@ -100,7 +104,8 @@ async def notifications(redis: Any, delegation: str | None = None) -> list[Notif
     async with redis.pipeline(transaction=False) as pipeline:
         for id in ids:
             pipeline.hget(webhooks_key(id.rpartition("-")[0]), id.rpartition("-")[2])
-        return [Notification.model_validate_json(text) for text in await pipeline.execute() if text]
+        found = [json.loads(text) for text in await pipeline.execute() if text]
+    return [Notification.model_validate(each) for each in found if each["type"] in QUEUE_OF]
 
 
 async def _check(redis: Any, id: str) -> None:
@@ -109,4 +114,4 @@ async def _check(redis: Any, id: str) -> None:
 
 
 async def _run(redis: Any, operation: str, **arguments: Any) -> Any:
-    return await QUEUE.run(redis, [WEBHOOKS], {"operation": operation, **RECORD_PARTS, **arguments})
+    return await QUEUE.run(redis, QUEUES, {"operation": operation, "queue_of": QUEUE_OF, **RECORD_PARTS, **arguments})

@@ -18,10 +18,13 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import PermissionAnswered, PermissionRequested
 from deputize.shared.permission import PermissionOutcome
 from deputize.shared.request import After, ApprovalMode, DelegationRequest
+from deputize.shared.webhooks import Webhook
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet, open_fleet
+from tests.runs.receiving import SECRET, receiving
 from tests.system.crashing import Counting, check, effects
 from tests.system.older_version import Versions, both_versions, older_tree
+from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -102,20 +105,24 @@ class Upgrade:
         return [] if is_right else [f"asked {asked}, answered {answered}, changed {result.files_modified}"]
 
 
+def variables(redis_url: str, folder: Path) -> dict[str, str]:
+    """The settings of both versions."""
+    return {
+        "DEPUTIZE_CONFIG": "/dev/null",
+        "DEPUTIZE_REDIS_URL": redis_url,
+        "DEPUTIZE_TOKEN": TOKEN,
+        "DEPUTIZE_HOME": str(folder / "home"),
+        "DEPUTIZE_MODEL": "scripted",
+        "DEPUTIZE_SCRIPTS": tempfile.gettempdir(),
+        **{f"DEPUTIZE_{name.upper()}": str(value) for name, value in SETTINGS.items()},
+    }
+
+
 @asynccontextmanager
 async def upgrade(redis_url: str, older: Path, folder: Path) -> AsyncGenerator[Upgrade]:
     """A service and a worker of the older version, with work under way."""
     async with open_fleet(redis_url, folder / "home", **SETTINGS) as fleet, Counting.open() as counting:
-        settings = {
-            "DEPUTIZE_CONFIG": "/dev/null",
-            "DEPUTIZE_REDIS_URL": redis_url,
-            "DEPUTIZE_TOKEN": TOKEN,
-            "DEPUTIZE_HOME": str(folder / "home"),
-            "DEPUTIZE_MODEL": "scripted",
-            "DEPUTIZE_SCRIPTS": tempfile.gettempdir(),
-            **{f"DEPUTIZE_{name.upper()}": str(value) for name, value in SETTINGS.items()},
-        }
-        with both_versions(older, settings, folder) as versions:
+        with both_versions(older, variables(redis_url, folder), folder) as versions:
             service, worker = versions.service("older", "older-service"), versions.worker("older", "older-worker")
             url, _ = await asyncio.gather(service, worker)
             begun = Upgrade(fleet, versions, counting, folder, url)
@@ -151,3 +158,21 @@ async def test_the_workers_are_upgraded_first(redis_url: str, older: Path, tmp_p
         await upgrading.answer("beside-both")
         await upgrading.answer("beside-the-newer")
         assert await upgrading.wrong() == []
+
+
+async def test_an_older_worker_leaves_a_notice_of_a_kind_that_it_does_not_know(
+    redis_url: str, older: Path, tmp_path: Path
+) -> None:
+    async with receiving() as receiver, open_fleet(redis_url, tmp_path / "home", **receiver.settings) as fleet:
+        own = {"DEPUTIZE_WEBHOOK_SECRETS": SECRET, "DEPUTIZE_WEBHOOK_HOSTS": receiver.host}
+        with both_versions(older, {**variables(redis_url, tmp_path), **own}, tmp_path) as versions:
+            await versions.worker("older", "older-worker")
+            hook = Webhook(url=receiver.url)
+            await fleet.service.notify(DelegationRequest(task="x", webhook=hook), "schedule.paused", "It is paused")
+            await fleet.service.try_webhook(hook)
+            await until(lambda: receiver.received or versions.running["older-worker"].poll())
+            assert [each.content["type"] for each in receiver.received] == ["delegation.finished"]
+            await versions.worker("newer", "newer-worker")
+            await until(lambda: len(receiver.received) > 1)
+            assert receiver.received[1].content["data"]["text"] == "It is paused"
+            assert versions.running["older-worker"].poll() is None

@@ -1,6 +1,7 @@
--- The queue of notifications that were not delivered, by the time at which they are due. What failed for good stays in it,
--- so that it is listed, until its record is gone.
--- KEYS: webhooks · Arguments: operation, record_head and record_tail (a record's key around its id), and by operation:
+-- The queues of notifications that were not delivered, by the time at which they are due. What failed for good stays in
+-- its queue, so that it is listed, until its record is gone.
+-- KEYS: the queues of the kinds that the caller knows · Arguments: operation, queue_of (each kind's), record_head and
+--   record_tail (a record's key around its id), and by operation:
 --   take: leases what is due, so that no other worker sends the same try; at_most, lease_ms, of_host and of_caller (how
 --     many a host and a named caller may have under way), busy and busy_callers (how many each has), looked_at and
 --     pause_ms: where so many are due, those that these bounds hold back are due later, so that others are found. Callers
@@ -10,7 +11,7 @@
 --     if there is one), metrics and counts. It does not count where it failed after another try had begun
 --   again: all of a delegation are due now, as if never tried; delegation. Returns their number
 local arguments = cjson.decode(ARGV[1])
-local queue, operation, DAY = KEYS[1], arguments.operation, 24 * 3600 * 1000
+local operation, DAY = arguments.operation, 24 * 3600 * 1000
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
@@ -26,7 +27,7 @@ end
 
 local function write(kept, delegation, seq, due)
   redis.call('HSET', hash_of(delegation), seq, cjson.encode(kept))
-  redis.call('ZADD', queue, due, kept.id)
+  redis.call('ZADD', arguments.queue_of[kept.type], due, kept.id)
 end
 
 -- Of the text, as reading it whole takes ten times as long, and a slash may be escaped.
@@ -92,11 +93,15 @@ local function in_turn(due)
 end
 
 if operation == 'take' then
-  local taken = {}
-  local due = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, arguments.looked_at)
+  local taken, due, queue_with = {}, {}, {}
+  for _, queue in ipairs(KEYS) do
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, arguments.looked_at)) do
+      due[#due + 1], queue_with[id] = id, queue
+    end
+  end
   local found, held = in_turn(due)
-  if #due == arguments.looked_at then
-    for _, id in ipairs(held) do redis.call('ZADD', queue, now + arguments.pause_ms, id) end
+  if #due >= arguments.looked_at then
+    for _, id in ipairs(held) do redis.call('ZADD', queue_with[id], now + arguments.pause_ms, id) end
   end
   for _, each in ipairs(found) do
     local id = each.id
@@ -104,9 +109,9 @@ if operation == 'take' then
     local record = arguments.record_head .. delegation .. arguments.record_tail
     local entry = redis.call('XRANGE', record .. ':events', seq .. '-0', seq .. '-0')[1]
     if not kept or not entry then
-      redis.call('ZREM', queue, id)
+      redis.call('ZREM', queue_with[id], id)
     elseif kept.state == 'failed' then
-      redis.call('ZADD', queue, now + DAY, id)
+      redis.call('ZADD', queue_with[id], now + DAY, id)
     elseif redis.call('HEXISTS', hash_of(delegation), 'gone') == 1 then
       kept.state, kept.error = 'failed', 'not sent: the receiver had answered 410'
       write(kept, delegation, seq, now + DAY)
@@ -122,11 +127,11 @@ elseif operation == 'settle' then
   local outcome = cjson.decode(arguments.notification)
   local kept, delegation, seq = read(outcome.id)
   if not kept then
-    redis.call('ZREM', queue, outcome.id)
+    redis.call('ZREM', arguments.queue_of[outcome.type], outcome.id)
   elseif kept.tries == outcome.tries or outcome.state == 'delivered' then
     if kept.leasedUntil then count(arguments.metrics, arguments.counts) end  -- else it was settled before
     write(outcome, delegation, seq, now + (arguments.delay_ms or DAY))
-    if outcome.state == 'delivered' then redis.call('ZREM', queue, outcome.id) end
+    if outcome.state == 'delivered' then redis.call('ZREM', arguments.queue_of[outcome.type], outcome.id) end
     if arguments.gone then redis.call('HSET', hash_of(delegation), 'gone', '1') end
   end
   return
@@ -136,7 +141,7 @@ local notifications, count = hash_of(arguments.delegation), 0
 redis.call('HDEL', notifications, 'gone')
 for _, seq in ipairs(redis.call('HKEYS', notifications)) do
   local kept = cjson.decode(redis.call('HGET', notifications, seq))
-  if (kept.leasedUntil or 0) <= now then  -- else it is being sent
+  if arguments.queue_of[kept.type] and (kept.leasedUntil or 0) <= now then  -- else it is being sent, or of a newer version
     kept.state, kept.tries, kept.nextTryAt = 'pending', 0, cjson.null
     write(kept, arguments.delegation, seq, now)
   end

@@ -11,7 +11,7 @@ from deputize.shared.connection import Pipe
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import WEBHOOKS, keys_of, record_key, webhooks_key
+from deputize.shared.runs.keys import WEBHOOKS, keys_of, record_key, webhooks_key, webhooks_queue
 from deputize.shared.runs.notification import Notification
 from deputize.shared.runs.record import Claim, compressed
 from deputize.shared.runs.store import RunStore
@@ -52,6 +52,20 @@ async def test_the_end_and_its_notification_are_one_write_however_often_it_is_se
     assert (due.webhook.url, due.session) == (HOOK["url"], "s-1")
     assert due.event == (await store.events(claim.id))[-1].to_json()
     assert 0 < await store.redis.ttl(webhooks_key(claim.id)) <= 60
+
+
+async def test_a_notification_of_a_kind_of_a_newer_version_waits_for_that_version(store: RunStore, pipe: Pipe) -> None:
+    claim = await ended(store, pipe)
+    (kept,) = await notifications(store.redis, claim.id)
+    newer = kept.model_copy(update={"id": f"{claim.id}-1", "type": "run.renamed"})
+    await store.redis.hset(webhooks_key(claim.id), "1", newer.model_dump_json(by_alias=True))
+    await store.redis.zadd(webhooks_queue("run.renamed"), {newer.id: 1})
+    assert [each.notification.id for each in await taken(store)] == [kept.id]
+    assert [each.id for each in await notifications(store.redis, claim.id)] == [kept.id]
+    await later(store)
+    await redeliver(store.redis, claim.id)
+    assert [each.notification.id for each in await taken(store)] == [kept.id]
+    assert await store.redis.zrange(webhooks_queue("run.renamed"), 0, -1, withscores=True) == [(newer.id, 1)]
 
 
 async def test_a_long_event_is_found_as_it_was_published(store: RunStore, pipe: Pipe) -> None:
