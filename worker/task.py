@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import gc
 import multiprocessing
 import os
 import pickle
@@ -30,6 +29,7 @@ from ..shared.queue import QUEUE, TASK, create_app, send_tickets
 from ..shared.runs.store import START_CLAIMS, RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings
 from ..shared.tokens import count
+from .celery_pool.garbage import RunGarbage
 from .celery_pool.pool import CLEANUP_SECONDS, AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .celery_pool.task_end import DelegationTask, Unsuccessful, end_of_task
@@ -78,7 +78,7 @@ class WorkerStart:
 def register(app: Celery, start: WorkerStart) -> None:
     """Registers ``deputize.run`` with the app, and the services that its runs share with the pool."""
     opened: list[Services] = []
-    settings = start.settings
+    settings, garbage = start.settings, RunGarbage()
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
@@ -100,12 +100,10 @@ def register(app: Celery, start: WorkerStart) -> None:
 
     async def run(self: AsyncTask, id: str) -> str | None:
         services = opened[0]
-        try:
+        with garbage.of_run():
             # In the queue of all runs a ticket is for the next one; on another one it is for the run that it names.
             is_of_all = self.request.delivery_info["routing_key"] == QUEUE
             result = await carry_out(services, id, is_ticket=is_of_all)
-        finally:
-            freeze_gc()
         return await end_of_task(services.store, services.progress, id, result)
 
     app.task(run, name=TASK, base=DelegationTask, bind=True, throws=(Unsuccessful,))
@@ -195,16 +193,6 @@ def _load_encoding() -> Thread:
     thread = Thread(target=count, args=("loads the encoding",), daemon=True)
     thread.start()
     return thread
-
-
-@cache
-def freeze_gc() -> None:
-    """Freezes the garbage collector's objects, once per process, after the first run has loaded all lazy imports.
-
-    Scanning them again with every collection, and a thousand young runs, would block the loop for up to a second.
-    """
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 async def carry_out(services: Services, id: str, *, is_ticket: bool = False) -> ToolAgentResult | None:

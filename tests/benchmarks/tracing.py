@@ -22,7 +22,7 @@ from deputize.shared.masking import SecretMask
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.record import Claim
 from deputize.shared.wire import now
-from deputize.worker.task import freeze_gc
+from deputize.worker.celery_pool.garbage import freeze
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number
 from tests.benchmarks.script import Script
@@ -41,7 +41,7 @@ async def measure(runs: int) -> list[Number]:
     with _collector() as url:
         async with open_load() as load:  # its worker has no exporter
             await asyncio.to_thread(_cpu, url)  # loads all of it
-            freeze_gc()  # as a worker does
+            freeze()  # as a worker does
             for _ in range(runs):  # side by side, because a machine's speed drifts
                 turns.append(await _turn(load))
                 spans.append(await asyncio.to_thread(_cpu, url))
