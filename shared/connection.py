@@ -110,13 +110,18 @@ async def shielded(work: Awaitable[T]) -> T:
         raise
 
 
-async def retried(ask: Callable[[], Awaitable[T]]) -> T:
-    """Returns the store's reply, however long Redis is unavailable. A cancellation waits for a pending request."""
+async def retried(ask: Callable[[], Awaitable[T]], trouble: RepeatedCause | None = None) -> T:
+    """Returns the store's reply, however long Redis is unavailable. A cancellation waits for a pending request.
+
+    ``trouble`` logs why it is.
+    """
     backoff = Backoff()
     while True:
         try:
             return await shielded(ask())
-        except REDIS_ERRORS:
+        except REDIS_ERRORS as error:
+            if trouble:
+                trouble.failed(error)
             await backoff.wait()
 
 

@@ -9,8 +9,8 @@ import os
 import pickle
 import signal
 from asyncio import run_coroutine_threadsafe
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -30,6 +30,7 @@ from ..shared.runs.store import START_CLAIMS, RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings
 from ..shared.tokens import count
 from .celery_pool.garbage import RunGarbage
+from .celery_pool.one_run import received, takes_writes
 from .celery_pool.pool import CLEANUP_SECONDS, AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .celery_pool.task_end import DelegationTask, Unsuccessful, end_of_task
@@ -44,7 +45,6 @@ from .workspace.workspace import check_writable
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-    from multiprocessing.process import BaseProcess
 
     from ..shared.delegation import ToolAgentResult
     from ..shared.runs.record import Claim
@@ -57,9 +57,6 @@ if TYPE_CHECKING:
     from .tools.base import AnyTool
     from .verification.own_checks import CheckKind
     from .web.dial import Network
-
-_STACK_SECONDS = 2.0
-"""How long a process that is ended may write where its threads are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +279,8 @@ async def start_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
         closed_on_error.enter_context(connection)
         process.start()
         closed_on_error.pop_all()
-    ended = asyncio.ensure_future(received(process, connection, given, START_CLAIMS * start.settings.claim_seconds))
+    seconds, counts = START_CLAIMS * start.settings.claim_seconds, partial(takes_writes, start.redis_url)
+    ended = asyncio.ensure_future(received(process, connection, given, seconds, counts=counts))
     try:
         return await asyncio.shield(ended)
     except asyncio.CancelledError:
@@ -297,92 +295,6 @@ async def start_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
             process.kill()  # it has ended, except after an error
             process.join()
             process.close()
-
-
-async def received(
-    process: BaseProcess,
-    connection: Connection,
-    given: bytes,
-    claim_seconds: float,
-    end_seconds: float = CLEANUP_SECONDS,
-) -> ToolAgentResult | None:
-    """Passes a process what it needs, and waits for its end. Returns its answer; None where it has none.
-
-    It writes that it has claimed its run, then the answer, and ends. It is ended where one of these takes too long,
-    and the work itself takes as long as its run may. Threads read and write: a process may stop in between.
-    """
-    result, has_claimed, has_answered = None, False, False
-    with _opened(process) as running:
-        limit = partial(_ended_after, process.name, running)
-        with connection, suppress(EOFError, OSError):
-            with limit(claim_seconds, "claim its run"):
-                await asyncio.to_thread(connection.send_bytes, given)
-                has_claimed = await _next_message(connection, running)
-            await _readable(connection.fileno(), running)
-            with limit(end_seconds, "write its answer"):
-                result, has_answered = await _next_message(connection, running), True
-        with limit(end_seconds, "end after its run"):
-            await _readable(running)
-    process.join()
-    if not has_answered:
-        hint = "" if has_claimed else ". Where a script starts the worker, it needs `if __name__ == '__main__'`"
-        log.warning("the process %s ended without an answer, with exit code %s%s", process.name, process.exitcode, hint)
-    return result
-
-
-@contextmanager
-def _opened(process: BaseProcess) -> Generator[int]:
-    """Yields a descriptor that is readable when the process has ended, whatever its own children keep open."""
-    assert process.pid
-    running = os.pidfd_open(process.pid)
-    try:
-        yield running
-    finally:
-        os.close(running)
-
-
-@contextmanager
-def _ended_after(name: str, running: int, seconds: float, what: str) -> Generator[None]:
-    """Ends the process where the block takes longer; it writes the stacks of its threads before."""
-
-    def end(number: int) -> None:
-        if number == signal.SIGABRT:
-            log.warning("the process %s did not %s within %.0f s: it is ended", name, what, seconds)
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(running, number)
-
-    later = asyncio.get_running_loop().call_later
-    timers = [later(seconds, end, signal.SIGABRT), later(seconds + _STACK_SECONDS, end, signal.SIGKILL)]
-    try:
-        yield
-    finally:
-        for each in timers:
-            each.cancel()
-
-
-async def _next_message(connection: Connection, running: int) -> Any:
-    """Raises EOFError or OSError where the process has ended without one, or it cannot be unpickled."""
-    await _readable(connection.fileno(), running)
-    if not connection.poll():
-        raise EOFError
-    try:
-        return await asyncio.to_thread(connection.recv)
-    except (EOFError, OSError):
-        raise
-    except Exception as error:
-        log.warning("a message of the process of a run cannot be read: %r", error)
-        raise EOFError from error
-
-
-async def _readable(*descriptors: int) -> None:
-    loop, is_one = asyncio.get_running_loop(), asyncio.Event()
-    for each in descriptors:
-        loop.add_reader(each, is_one.set)
-    try:
-        await is_one.wait()
-    finally:
-        for each in descriptors:
-            loop.remove_reader(each)
 
 
 def _run_alone(id: str, connection: Connection) -> None:

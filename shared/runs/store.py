@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redis.asyncio import Redis
 
-from ..connection import Pipe, Script
+from ..connection import Pipe, Script, retried
 from ..delegation import Delegation, Status, TerminationReason
 from ..errors import Conflict, Fenced, GoesAlone, KeyReused, NotFound
 from ..events import Envelope, RunFinished
@@ -51,6 +51,7 @@ from .record import (
     READ,
     WEBHOOK,
     Claim,
+    KeptRun,
     acceptance,
     kept_artifact,
     kept_run,
@@ -236,11 +237,15 @@ class RunStore:
             return None
         id = fields["id"]
         try:
-            kept = await kept_run(self.redis, id) if int(fields["attempt"]) > 1 else ([], {}, None, None)
+            kept = await self._kept(id) if int(fields["attempt"]) > 1 else ([], {}, None, None)
             return Claim.of(id, fields, kept)
         except UNREADABLE as error:
             log.warning("%s is left to a worker of a newer version", id, extra={"cause": repr(error)[:300]})
             return await self._leave_unread(id, fields["fence"])
+
+    async def _kept(self, id: str) -> KeptRun:
+        """Does not fail: a claim that is not carried out counts as a lost worker."""
+        return await retried(partial(kept_run, self.redis, id))
 
     async def _leave_unread(self, id: str, fence: str) -> None:
         left = {"id": id, "fence": fence, "claim_ms": UNREAD_MS, "unread": True}

@@ -19,6 +19,7 @@ from deputize.shared.runs.keys import LEASES, record_key
 from deputize.shared.runs.record import MOST_STARTS
 from deputize.shared.runs.store import RENEW, STALLED
 from deputize.worker.standby import program
+from tests.processes.redis_server import RedisProcess
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet, open_fleet
 from tests.waiting import until
@@ -141,6 +142,24 @@ async def test_a_run_whose_own_process_never_begins_ends_and_its_worker_goes_on(
         await until(lambda: not alone(fleet))
         fleet.signal("1", signal.SIGTERM)
         await until(lambda: worker.poll() == 0)
+
+
+@pytest.mark.costly
+async def test_a_run_whose_own_process_finds_no_primary_waits_for_one(
+    redis_process: RedisProcess, tmp_path: Path
+) -> None:
+    async with open_fleet(redis_process.url, tmp_path / "home", claim_seconds=5) as fleet:
+        id = await fleet.hand_over(model=script(tmp_path, [say("done")]), tools=[])
+        await fleet.service.store.redis.hset(record_key(id), "stalls", 2)
+        await fleet.start("1", program=STANDING)
+        log = fleet.settings.home / "worker-1.log"
+        await until(lambda: "goes on in a process of its own" in log.read_text())
+        redis_process.client.replicaof("127.0.0.1", 1)  # as a primary that Sentinel has demoted
+        await until(lambda: "this process does not show that it is there" in log.read_text())
+        redis_process.client.replicaof("NO", "ONE")
+        result = await fleet.result(id, 120)
+        assert (result.termination_reason, result.attempts) == ("completed", 1)
+        assert log.read_text().count("goes on in a process of its own") == 1
 
 
 @pytest.mark.costly

@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.task import WorkerStart, received, start_alone
+from deputize.worker.celery_pool.one_run import received, takes_writes
+from deputize.worker.task import WorkerStart, start_alone
 from tests.orchestrator.serving import settings
+from tests.processes.redis_server import RedisProcess
 
 GIVEN = b"what it needs" * 100_000
 """More than a socket takes at once."""
@@ -126,6 +128,33 @@ async def test_a_process_that_stops_at_any_point_is_ended_and_reported(
     assert f"did not {missing} within 0 s: it is ended" in caplog.text
 
 
+async def test_the_time_for_a_claim_does_not_count_while_redis_takes_no_writes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looks = list[bool]()
+
+    async def counts() -> bool:
+        looks.append(len(looks) >= 25)  # longer than the time that it has
+        return looks[-1]
+
+    assert await _received(_stop, "it reads nothing", counts) == (None, -signal.SIGABRT)
+    assert (len(looks), looks.count(True)) == (35, 10)
+    assert "did not claim its run" in caplog.text
+
+
+@pytest.mark.parametrize("state", ["as usual", "read-only", "stopped", "away"])
+async def test_whether_redis_takes_writes_is_known(redis_process: RedisProcess, state: str) -> None:
+    if state == "read-only":
+        redis_process.client.replicaof("127.0.0.1", 1)
+    if state == "stopped":
+        redis_process.process.send_signal(signal.SIGSTOP)
+    if state == "away":
+        redis_process.kill()
+    assert await takes_writes(redis_process.url, 0.2) == (state == "as usual")
+    assert state != "as usual" or redis_process.client.dbsize() == 0
+    redis_process.process.send_signal(signal.SIGCONT)
+
+
 async def test_a_run_may_take_longer_than_its_claim() -> None:
     assert await _received(_work, 1.0) == ("done", 0)
 
@@ -137,14 +166,14 @@ def _work(its: Connection, seconds: float) -> None:
     its.send("done")
 
 
-async def _received(work: Callable[[Connection, Any], None], given: object) -> tuple[Any, int | None]:
+async def _received(work: Callable[[Connection, Any], None], given: object, *counts: Any) -> tuple[Any, int | None]:
     """The answer and the exit code of a process that does that work."""
     context = multiprocessing.get_context("fork")
     connection, its = context.Pipe()
     process = context.Process(target=work, args=(its, given))
     process.start()
     its.close()
-    found: Any = await received(process, connection, GIVEN, 0.4, 0.4)
+    found: Any = await received(process, connection, GIVEN, 0.4, 0.4, *counts)
     code = process.exitcode
     process.close()
     return found, code

@@ -15,11 +15,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from ...shared.background import RepeatedCause
 from ...shared.bus import Bus
-from ...shared.connection import REDIS_ERRORS, database_of, shielded
+from ...shared.connection import REDIS_ERRORS, database_of, retried, shielded
 from ...shared.errors import DeputizeError, Unavailable
 from ...shared.log import log
 from ...shared.queue import Ticket
@@ -52,7 +53,8 @@ class Presence:
     async def shown(self) -> AsyncGenerator[None]:
         """Shows the process as present while the block runs."""
         async with self._bus.listen(presence_channel(self.owner)):
-            await self._store.redis.zadd(PRESENCE, {self.owner: time.time()})
+            trouble = RepeatedCause("this process does not show that it is there")
+            await retried(partial(self._store.redis.zadd, PRESENCE, {self.owner: time.time()}), trouble)
             yield
         with suppress(*REDIS_ERRORS):
             await self._store.redis.zrem(PRESENCE, self.owner)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from fakeredis import FakeAsyncRedis
+from redis.exceptions import ReadOnlyError
 
 from deputize.shared.delegation import Status
 from deputize.shared.errors import NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.cost import cost_report
-from deputize.shared.runs.keys import filed_key
+from deputize.shared.runs.keys import filed_key, record_key
 from deputize.shared.runs.record_lists import FILED_AT_A_TIME, RecordLists
 from deputize.shared.runs.store import RunStore
 
@@ -34,6 +35,28 @@ async def test_what_is_removed_while_it_is_cancelled_is_not_found() -> None:
         id = (await store.accept([(new_id(), request, request.limits)], 60))[0].id
         with pytest.raises(NotFound):
             await store.cancel(id)
+
+
+class Failing(FakeAsyncRedis):
+    """Is away for one transaction, as in a failover."""
+
+    is_away = True
+
+    def pipeline(self, *args: Any, **options: Any) -> Any:
+        if self.is_away:
+            self.is_away = False
+            raise ReadOnlyError("You can't write against a read only replica.")
+        return super().pipeline(*args, **options)
+
+
+async def test_what_a_run_had_before_is_read_however_long_redis_is_away() -> None:
+    async with Failing(decode_responses=True) as redis:
+        store, request = RunStore(redis, 60), DelegationRequest(task="t")
+        id = (await store.accept([(new_id(), request, request.limits)], 60))[0].id
+        await redis.hset(record_key(id), "attempt", 1)
+        claim = await store.claim(id, "token", "worker-1", 60)
+        assert claim
+        assert (claim.attempt, redis.is_away) == (2, False)
 
 
 class Late(FakeAsyncRedis):
