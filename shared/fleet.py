@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -47,18 +47,20 @@ class ToolCard(Wire):
 
 
 class PreparedEnvironment(Wire):
-    """What was prepared for the commands of runs."""
+    """What was prepared for the commands of runs, or is to be."""
 
     environment: str
     """Its table in the settings."""
     key: str
     """The name of the table, and the digest of all that decides about the result."""
+    state: Literal["preparing", "ready", "failed"] = "ready"
+    """``failed`` until a later preparation of the environment succeeds; its log has why."""
     bytes: int
-    """What it takes on disk."""
+    """What it takes on disk; 0 unless it is ready."""
     seconds: float
-    """How long it took to prepare it."""
+    """How long it took to prepare it, or has taken so far; 0 where that failed."""
     prepared_at: Timestamp
-    """When that had ended."""
+    """When that had ended, or began."""
     used_at: Timestamp
     """When a run last began with it."""
     workers: list[str] = Field(default_factory=list)
@@ -133,12 +135,12 @@ class Fleet:
 
     async def environments(self) -> list[PreparedEnvironment]:
         """Returns what all workers have prepared, those first that were used last."""
-        found: dict[str, PreparedEnvironment] = {}
+        found: dict[tuple[str, str], PreparedEnvironment] = {}
         for card in await self.workers():
             for each in card.environments:
-                known = found.get(each.key, each)
+                known = found.get((each.key, each.state), each)
                 newest = max(known, each, key=lambda one: one.used_at)
-                found[each.key] = newest.model_copy(update={"workers": [*known.workers, card.name]})
+                found[each.key, each.state] = newest.model_copy(update={"workers": [*known.workers, card.name]})
         return sorted(found.values(), key=lambda each: each.used_at, reverse=True)
 
     async def drain(self, name: str) -> WorkerCard:

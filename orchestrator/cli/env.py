@@ -26,13 +26,13 @@ def env() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
 @asynchronous
 async def list_(as_json: bool) -> None:
-    """List the environments that workers have prepared, those first that were used last."""
+    """List what workers prepare for runs and its state, those first that were used last."""
     async with connect(load_settings()) as service:
         found = await service.client.environments()
     if as_json:
         output.json_lines(found)
     elif found:
-        head = ("key", "size", "took", "prepared", "used", "workers")
+        head = ("key", "state", "size", "took", "prepared", "used", "workers")
         output.lines(output.columns([head, *map(_row, found)]))
     else:
         output.note("nothing is prepared; the first run with an environment of the settings prepares it")
@@ -40,7 +40,9 @@ async def list_(as_json: bool) -> None:
 
 def _row(found: PreparedEnvironment) -> tuple[str, ...]:
     times = [f"{each.astimezone():%Y-%m-%d %H:%M}" for each in (found.prepared_at, found.used_at)]
-    return (found.key, f"{found.bytes / 1e6:,.0f} MB", f"{found.seconds:g} s", *times, ", ".join(found.workers))
+    size, took = f"{found.bytes / 1e6:,.0f} MB", f"{found.seconds:g} s"
+    facts = (size if found.state == "ready" else "–", "–" if found.state == "failed" else took)
+    return (found.key, found.state, *facts, *times, ", ".join(found.workers))
 
 
 @env.command()

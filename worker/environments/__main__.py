@@ -64,7 +64,7 @@ def prune(store: Store, settings: Settings, names: list[str]) -> str:
     if not names:
         removed, wanted = store.evict(settings.environments), list[str]()
     else:
-        wanted = [each.key for each in store.kept() if {each.key, each.facts.environment} & set(names)]
+        wanted = [each.key for each in store.listed() if {each.key, each.facts.environment} & set(names)]
         removed = store.remove(wanted)
     left = [key for key in wanted if key not in removed]
     return "\n".join([*(f"{key}  removed" for key in removed), *(f"{key}  left: a run uses it" for key in left)])

@@ -209,17 +209,18 @@ class EnvironmentsOfWorker:
         )
 
     def announced(self) -> list[PreparedEnvironment]:
-        """Returns what is prepared, as the worker announces it. Blocks."""
+        """Returns what is prepared, or is to be, as the worker announces it. Blocks."""
         return [
             PreparedEnvironment(
                 environment=each.facts.environment,
                 key=each.key,
+                state=each.state,
                 bytes=each.facts.bytes,
                 seconds=each.facts.seconds,
                 prepared_at=datetime.fromtimestamp(each.facts.made, UTC),
                 used_at=datetime.fromtimestamp(each.used, UTC),
             )
-            for each in self.store.kept()[:_MOST_ANNOUNCED]
+            for each in self.store.listed()[:_MOST_ANNOUNCED]
         ]
 
     async def overlays(self) -> bool:

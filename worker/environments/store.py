@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from ...shared.libc import closing_fd
 from ...shared.log import log
@@ -45,11 +46,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One in the store. ``used`` is when a run last began with it."""
+    """One in the store. ``used`` is when a run last began with it. Unless it is ready, little is known of it."""
 
     key: str
     facts: Facts
     used: float
+    state: Literal["preparing", "ready", "failed"] = "ready"
 
 
 class InUse:
@@ -161,6 +163,44 @@ class Store:
         """Returns all that are prepared, those first that were used last."""
         return sorted(self._kept(), key=lambda each: each.used, reverse=True)
 
+    def listed(self) -> list[Kept]:
+        """Returns the same, and what is just prepared, or failed since its environment was prepared last."""
+        ready, newest = self.kept(), dict[str, float]()
+        for each in ready:
+            newest[each.facts.environment] = max(each.facts.made, newest.get(each.facts.environment, 0))
+        others = {key: each for key, path in self._failures() if (each := self._unready(key, path, "failed"))}
+        others |= {key: each for key, path in self._halves() if (each := self._unready(key, path, "preparing"))}
+        shown = [
+            each
+            for each in others.values()
+            if each.state == "preparing" or each.used > newest.get(each.facts.environment, 0)
+        ]
+        return sorted([*ready, *shown], key=lambda each: each.used, reverse=True)
+
+    def _unready(self, key: str, path: Path, state: Literal["preparing", "failed"]) -> Kept | None:
+        with suppress(FileNotFoundError):  # it goes just now
+            if state == "failed" or self._is_under_way(key, path):
+                began = path.stat().st_mtime
+                seconds = round(time.time() - began, 1) if state == "preparing" else 0.0
+                return Kept(key, Facts(_names(key)[1], [], 0, seconds, began), began, state)
+        return None
+
+    def _failures(self) -> Iterator[tuple[str, Path]]:
+        for path in self.folder.glob(f"*{_FAILED}"):
+            yield path.name.removesuffix(_FAILED), path
+
+    def _halves(self) -> Iterator[tuple[str, Path]]:
+        """Yields the incomplete folders, each with its key."""
+        for path in self.folder.glob(f"*.{'[0-9a-f]' * _HALF_DIGITS}"):
+            yield path.name.rpartition(".")[0], path
+
+    def _is_under_way(self, key: str, half: Path) -> bool:
+        if (half / _FACTS).exists() or not (self.folder / f"{key}{_LOCK}").exists():  # it is just removed
+            return False
+        if (lock := self.lock(key)) is not None:
+            os.close(lock)
+        return lock is None
+
     def _kept(self) -> Iterator[Kept]:
         for path in self.folder.glob(f"*/{_FACTS}"):
             with suppress(OSError, ValueError, TypeError):
@@ -185,7 +225,7 @@ class Store:
             key, table = path.name.removesuffix(_LOG), tables.get(_names(path.name)[1])
             is_old = now - path.stat().st_mtime > (table.keep if table else _UNNAMED_SECONDS)
             due += [key] if is_old and not (self.folder / key).exists() else []
-        for key in {path.name.rpartition(".")[0] for path in self.folder.glob(f"*.{'[0-9a-f]' * _HALF_DIGITS}")}:
+        for key in {key for key, _ in self._halves()}:
             if (self.folder / f"{key}{_LOCK}").exists() and (lock := self.lock(key)) is not None:  # not one under way
                 with closing_fd(lock), suppress(OSError):
                     self._remove_halves(key)

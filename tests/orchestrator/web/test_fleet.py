@@ -82,7 +82,8 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         service.endpoints += [PLACES, LIMITED, SPENT]
         night = Schedule(name="nightly", cron="0 3 * * *", zone="UTC", last=now(), last_delegation_id=child)
         service.planned = {"nightly": night, "hourly": night.model_copy(update={"name": "hourly", "paused": "by hand"})}
-        service.prepared = [PREPARED]
+        half = PREPARED.model_copy(update={"state": "preparing", "bytes": 0})
+        service.prepared = [PREPARED, half, half.model_copy(update={"state": "failed", "seconds": 0})]
         new = await service.create(DelegationRequest(task="a new one"))
         await expect(rows).to_have_text(["review it all", "a new one", "later", "an old one"])
         await expect(page.locator("#workers")).to_contain_text("old@two takes no more")
@@ -94,9 +95,13 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(page.locator("#schedules summary")).to_have_text("2 schedules")
         await expect(page.locator("#schedules")).to_contain_text("paused: by hand")
         await expect(page.locator("#schedules a").first).to_have_attribute("href", re.compile(child))
-        await expect(page.locator("#environments summary")).to_have_text("1 prepared environment")
+        await expect(page.locator("#environments summary")).to_have_text(
+            "1 prepared environment, 1 preparing, 1 failed"
+        )
         await page.locator("#environments summary").click()
-        cells = ["<b>shop", "0a1b2c3d4e5f", "1.500 MB", re.compile("^41"), re.compile("^vor 2"), "old@two, w@one"]
+        shop, took, used = ["<b>shop", "0a1b2c3d4e5f"], re.compile("^41"), [re.compile("^vor 2"), "old@two, w@one"]
+        cells = [*shop, "ready", "1.500 MB", took, *used, *shop, "preparing", "", took, *used]
+        cells += [*shop, "failed", "", "", *used]
         await expect(page.locator("#environments tbody").locator("th, td")).to_have_text(cells)
         await expect(page.locator("#load")).to_contain_text("of 8")
 

@@ -82,6 +82,26 @@ def test_a_half_is_none_of_those_that_are_kept(store: Store) -> None:
     assert not half.exists()
 
 
+def test_what_is_just_prepared_or_has_failed_since_is_listed_with_its_state(store: Store) -> None:
+    def states() -> dict[str, str]:
+        return {each.key: each.state for each in store.listed()}
+
+    keep(store, "shop-a", days=1)
+    locks = [store.lock(key) for key in ("shop-b", "site-c")]
+    half = store.begin("shop-b")
+    store.write_failure("site-c", "why")
+    assert states() == {"shop-a": "ready", "shop-b": "preparing", "site-c": "failed"}
+    again = store.begin("site-c")
+    assert states()["site-c"] == "preparing"
+    for lock in filter(None, locks):
+        os.close(lock)  # as the kernel does after a crash
+    assert states() == {"shop-a": "ready", "site-c": "failed"}
+    for key, folder in (("shop-b", half), ("site-d", again)):
+        store.finish(key, folder, Facts(key[:4], [], 1, 1.0, time.time()))
+    assert states() == {"shop-a": "ready", "shop-b": "ready", "site-d": "ready"}
+    assert [(each.facts.bytes, each.facts.environment) for each in store.listed()][-1] == (1, "shop")
+
+
 def test_a_half_that_a_crash_left_is_removed_but_not_one_that_is_prepared_now(store: Store) -> None:
     lost, under_way = (store.lock(key) for key in ("shop-a", "shop-b"))
     assert lost is not None
@@ -121,3 +141,4 @@ async def test_runs_that_wait_for_a_preparation_fail_with_it(tmp_path: Path) -> 
     assert reported.count("preparing the environment shop") == 1
     await prepared()
     assert reported.count("preparing the environment shop") == 2
+    assert [(each.environment, each.state) for each in environments.announced()] == [("shop", "failed")]
