@@ -34,7 +34,7 @@ from ..web.dial import Network
 from ..workspace.source import open_folder
 from ..workspace.workspace import Workspace
 from .inputs import digest_of, input_files
-from .preparation import HOME_PATH, Preparation
+from .preparation import HOME_PATH, TEMPLATES, Preparation
 from .store import HOME, WORKSPACE, InUse, Store
 
 RECORD = "environment.json"
@@ -122,7 +122,7 @@ class EnvironmentsOfWorker:
         """Returns the data that a service begins with, prepared as an environment without inputs is; None for none."""
         script = self.settings.services[name].template
         table = EnvironmentSettings(setup=script, inputs=[]) if script else None
-        return await self.prepared(f"services.{name}", table, base, found, report) if table else None
+        return await self.prepared(f"{TEMPLATES}{name}", table, base, found, report) if table else None
 
     def _table(self, name: str) -> EnvironmentSettings:
         if why := unknown_environment(name, self.settings.environments):

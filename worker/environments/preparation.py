@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,14 @@ _SCRATCH_PATH = "/opt/scratch"
 _LOG_BYTES = 4 << 20
 _SHOWN_CHARACTERS = 2000
 """Characters of a failed set-up's log that are shown."""
+_NO_NETWORK = re.compile(
+    r"(?i)could not resolve (?:host|')|unable to resolve host|temporary failure (?:in name )?resol|no such host"
+    r"|dns error|name or service not known|getaddrinfo|enotfound|eai_again|network is unreachable|no route to host"
+    r"|(?:failed|could not|couldn't|unable) to connect|couldn't connect|failed to establish a new connection"
+)
+"""What programs print that reach no host. npm's ``could not resolve`` without a host is about versions."""
+TEMPLATES = "services."
+"""How the names of templates of services begin, which are prepared as environments are."""
 _NOT_KEPT = frozenset({"__pycache__", ".git", ".pytest_cache"})
 _MOST_FOLDERS = 64
 """Each is a mount of its own."""
@@ -128,7 +137,11 @@ class Preparation:
         if done.timed_out:
             ended = f"did not end within {self.table.setup_seconds:g} s (environments.{self.name}.setup_seconds)"
         ended = f"was killed: {done.exceeded}" if done.exceeded else ended
-        hint = "" if self.table.setup_hosts or noted else "\nIt has no network: setup_hosts is empty."
+        has_hint = _NO_NETWORK.search(printed) and not (self.table.setup_hosts or noted)
+        remedy = f"name the hosts that it needs in environments.{self.name}.setup_hosts"
+        if self.name.startswith(TEMPLATES):
+            remedy = "a template needs its files on the worker, or in its image"
+        hint = f"\nIt has no network: {remedy}." if has_hint else ""
         tail = printed.strip()[-_SHOWN_CHARACTERS:]
         return f"the set-up of the environment {self.name!r} {ended}.\n{tail}{hint}".rstrip()
 

@@ -116,8 +116,31 @@ async def test_a_set_up_that_fails_ends_the_run_with_the_end_of_its_log(
     async with open_bench(redis_url, tmp_path / "h", environments=tables(project, setup)) as bench:
         result = await bench.run(model=script(tmp_path, [say("never")]), workspace=project)
         assert (result.termination_reason, result.turn_count) == ("environment_failed", 0)
-        assert "'shop' ended with exit code 1.\nbefore\nIt has no network" in result.summary
+        assert result.summary.endswith("'shop' ended with exit code 1.\nbefore")
         assert prepared(bench) == []
+
+
+PRINTED = {
+    "pip": "after connection broken by 'NewConnectionError: [Errno -2] Name or service not known': /simple/idna/",
+    "npm": "npm error network request to https://npm.example.org/a failed, reason: getaddrinfo ENOTFOUND npm",
+    "apt": "Err:1 http://deb.example.org/debian bookworm InRelease\n  Temporary failure resolving 'deb.example.org'",
+    "curl": "curl: (6) Could not resolve host: example.org",
+    "curl with an address": "curl: (7) Failed to connect to 192.0.2.1 port 443 after 0 ms: Couldn't connect to server",
+    "go": "dial tcp: lookup proxy.example.org on 192.0.2.1:53: no such host",
+    "": "npm error code ERESOLVE\nnpm error ERESOLVE could not resolve",
+}
+"""What programs print that have no network; the last one has another trouble."""
+
+
+async def test_a_set_up_that_needs_a_network_and_has_none_is_told_the_setting(
+    redis_url: str, tmp_path: Path, project: DirectoryWorkspace
+) -> None:
+    for number, (program, text) in enumerate(PRINTED.items()):
+        setup = f"cat <<'END'\n{text}\nEND\nexit 1"
+        async with open_bench(redis_url, tmp_path / f"h{number}", environments=tables(project, setup)) as bench:
+            result = await bench.run(model=script(tmp_path, [say("never")]), workspace=project)
+        hint = "It has no network: name the hosts that it needs in environments.shop.setup_hosts."
+        assert result.summary.endswith(hint) == bool(program), program
 
 
 async def test_a_set_up_that_does_not_end_is_stopped_and_named(

@@ -122,6 +122,7 @@ def left_data(bench: Bench) -> list[Path]:
             "was not healthy within 1 s (start_seconds).\nbegun\nnot yet",
         ),
         ({"template": "echo no space; exit 4"}, "'services.cache' ended with exit code 4.\nno space"),
+        ({"template": "echo no such host; exit 4"}, "It has no network: a template needs its files on the worker"),
     ],
 )
 async def test_a_service_that_does_not_start_ends_the_run_with_the_end_of_its_log(
