@@ -182,6 +182,7 @@ class SyncOrchestrator:
     workers = _blocking(Orchestrator.workers)
     environments = _blocking(Orchestrator.environments)
     capacity = _blocking(Orchestrator.capacity)
+    losses = _blocking(Orchestrator.losses)
     drain = _blocking(Orchestrator.drain)
     tools = _blocking(Orchestrator.tools)
     not_ready = _blocking(Orchestrator.not_ready)

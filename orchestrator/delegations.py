@@ -32,6 +32,7 @@ from ..shared.runs.capacity import EndpointCapacity, capacities
 from ..shared.runs.cost import CostReport, check_group
 from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.keys import record_key
+from ..shared.runs.losses import StoreLoss, losses_of
 from ..shared.runs.notification import Notification
 from ..shared.runs.record import PROOF
 from ..shared.runs.record_lists import RecordLists
@@ -399,6 +400,9 @@ class Delegations(Service):
 
     async def capacity(self) -> list[EndpointCapacity]:
         return await capacities(self.store.redis, self.ownership.only)
+
+    async def losses(self) -> list[StoreLoss]:
+        return await losses_of(self.store.redis)
 
     async def drain(self, name: str) -> WorkerCard:
         return await self._fleet.drain(name)

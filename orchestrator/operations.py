@@ -24,6 +24,7 @@ from ..shared.proof.file import Proof
 from ..shared.request import DelegationRequest, Deliver, Limits
 from ..shared.runs.capacity import EndpointCapacity
 from ..shared.runs.cost import CostReport
+from ..shared.runs.losses import StoreLoss
 from ..shared.schedule import Schedule
 from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import Webhook
@@ -262,6 +263,11 @@ class Operations:
     @Operation("GET /v1/capacity", _READ, "list_capacity", tag="fleet")
     async def capacity(self) -> list[EndpointCapacity]:
         """Returns what waits: for places in workers, and for models' endpoints that limit the rate of requests."""
+        ...
+
+    @Operation("GET /v1/losses", _READ, "list_losses", tag="fleet")
+    async def losses(self) -> list[StoreLoss]:
+        """Returns the failovers of Redis that lost acknowledged writes, the latest first."""
         ...
 
     @Operation("POST /v1/workers/{name}/drain", _ADMIN, "drain_worker", 202, (404,), "fleet")

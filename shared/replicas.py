@@ -26,6 +26,7 @@ from .log import log
 from .metrics import STORE_LOSSES
 from .runs.disk import RECORD_PARTS
 from .runs.keys import ACKNOWLEDGED, LEASES, METRICS
+from .runs.losses import GONE
 from .sentinel import is_of_sentinel
 from .settings import Settings
 from .text import count
@@ -134,6 +135,7 @@ class Replicas:
         gone = [key for _, _, keys in known for key in keys if not await redis.exists(key)]
         if gone:
             await redis.hincrby(METRICS, STORE_LOSSES.field("delegation"), len(gone))
+            await redis.hincrby(ACKNOWLEDGED, GONE + self.history, len(gone))
         log.error(
             "Redis has lost %s that replicas had acknowledged; unfinished runs are in doubt",
             count(self.number - here, "write"),

@@ -35,6 +35,7 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
     from redis.exceptions import RedisError, ResponseError
 
     from ...shared.connection import connect
+    from ...shared.runs.losses import losses_of
 
     try:
         async with connect(url) as client:
@@ -44,7 +45,7 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
             took = time.perf_counter() - began
             info: dict[str, Any] = await redis.info()
             clock, _ = await redis.time()
-            losses = await lost_histories(redis)
+            losses = len(await losses_of(redis))
             with suppress(ResponseError):  # a provider's server may not allow CONFIG
                 info |= await redis.config_get("appendfsync", "min-replicas-to-write")
     except (RedisError, OSError, ValueError) as error:
@@ -133,9 +134,8 @@ def replica_rows(info: Mapping[str, Any], wanted: int = 0, losses: int = 0) -> I
     number = int(info.get("connected_slaves", 0))
     if losses:
         detail = f"{count(losses, 'failover')} lost writes that replicas had acknowledged"
-        yield Finding(
-            "!", "failovers", detail, "the service's log names lost delegations; let all replicas acknowledge"
-        )
+        remedy = "`deputize status` and the service's log have more; let all replicas acknowledge"
+        yield Finding("!", "failovers", detail, remedy)
     if not wanted:
         if number:
             detail = f"{number}: a failover to one that lags loses accepted delegations, and may repeat effects"
@@ -149,13 +149,6 @@ def replica_rows(info: Mapping[str, Any], wanted: int = 0, losses: int = 0) -> I
     if info.get("min-replicas-to-write") == "0":
         detail = "0: a primary that is cut off from its replicas takes writes, which are lost"
         yield Finding("!", "min-replicas-to-write", detail, f"CONFIG SET min-replicas-to-write {wanted}")
-
-
-async def lost_histories(redis: Any) -> int:
-    """Returns how many failovers have lost acknowledged writes (``shared/replicas.py``)."""
-    from ...shared.runs.keys import ACKNOWLEDGED
-
-    return sum(name.startswith("lost:") for name in await redis.hkeys(ACKNOWLEDGED))
 
 
 def _clock(theirs: int) -> Finding:

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -34,6 +35,7 @@ from .stack import page_link, stop_stack
 
 if TYPE_CHECKING:
     from ...shared.fleet import WorkerCard
+    from ...shared.runs.losses import StoreLoss
     from ...shared.settings import Settings
     from ..client import Client
 
@@ -41,6 +43,8 @@ FOLLOW_SECONDS = 0.25
 DRAIN_SECONDS = 1.0
 """Seconds between two looks at the workers that drain."""
 PROGRAM_WIDTH = 10
+MOST_LOSSES = 3
+"""How many of the last losses are shown to people."""
 MOST_BYTES = 1 << 20
 """Bytes of a log that are read at a time."""
 _MAY_BE_ID = re.compile(r"dlg_\w*|@last|[0-9a-z]+")
@@ -71,11 +75,14 @@ async def status(as_json: bool) -> Exit:
         problem = await client.not_ready()
         workers: list[WorkerCard] = []
         counts: dict[str, int] = {}
+        losses: list[StoreLoss] = []
         with suppress(Unavailable):  # the problem is known
             workers = await client.workers()
             found = await client.counts()
             counts = {"queued": found.queued - found.paused, "running": found.running, "waiting": found.waiting}
             counts |= {"paused": found.paused} if found.paused else {}
+            with suppress(NotFound):  # a service of an older version
+                losses = await client.losses()
     facts: dict[str, Any] = {
         "url": client.url,
         "version": client.version,
@@ -85,11 +92,12 @@ async def status(as_json: bool) -> Exit:
         "runs": sum(worker.running for worker in workers),
         "places": sum(worker.concurrency for worker in workers),
         "delegations": counts,
+        "losses": [loss.to_dict() for loss in losses],
     }
     if as_json:
         output.json_line(json.dumps(facts, ensure_ascii=False))
     else:
-        output.lines(_state_lines(facts, workers))
+        output.lines([*_state_lines(facts, workers), *map(_loss_line, losses[:MOST_LOSSES])])
         if settings.url is None:
             output.line(f"logs         {settings.home / 'logs'}")
     return Exit.UNREACHABLE if problem else Exit.SUCCEEDED
@@ -109,6 +117,13 @@ def _state_lines(facts: Mapping[str, Any], workers: Sequence[WorkerCard]) -> lis
         ]
     others = sorted({worker.version or "an older one" for worker in workers} - {facts["version"]})
     return lines + ([f"note         workers of other versions: {', '.join(others)}"] if others else [])
+
+
+def _loss_line(loss: StoreLoss) -> str:
+    """Returns what a failover of Redis has lost."""
+    when = f"{loss.at.astimezone(UTC):%F %TZ}" if loss.at else "at some time"
+    gone = f", {count(loss.delegations, 'accepted delegation')} lost" if loss.delegations else ""
+    return f"lost         {when}: {count(loss.writes, 'write')} of Redis, {count(loss.doubted, 'run')} in doubt{gone}"
 
 
 @click.command()

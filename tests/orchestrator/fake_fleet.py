@@ -6,6 +6,7 @@ from typing import Any
 
 from deputize.shared.fleet import PreparedEnvironment
 from deputize.shared.runs.capacity import EndpointCapacity
+from deputize.shared.runs.losses import StoreLoss
 
 
 class FakeFleet:
@@ -14,6 +15,7 @@ class FakeFleet:
     def __init__(self) -> None:
         self.endpoints: list[EndpointCapacity] = []
         self.prepared: list[PreparedEnvironment] = []
+        self.lost: list[StoreLoss] = []
         super().__init__()
 
     async def environments(self: Any) -> list[PreparedEnvironment]:
@@ -23,3 +25,7 @@ class FakeFleet:
     async def capacity(self: Any) -> list[EndpointCapacity]:
         self.check()
         return self.endpoints
+
+    async def losses(self: Any) -> list[StoreLoss]:
+        self.check()
+        return self.lost

@@ -19,8 +19,10 @@ from deputize.shared.metrics import STORE_LOSSES
 from deputize.shared.replicas import ACKNOWLEDGE, Replicas, ReplicatedPipe, Unacknowledged, pipe_of
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import ACKNOWLEDGED, LEASES, METRICS, record_key
+from deputize.shared.runs.losses import losses_of
 from deputize.shared.runs.record import DOUBT, Claim
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
+from deputize.shared.wire import now
 from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call
 from tests.processes.redis_server import RedisProcess
@@ -172,6 +174,10 @@ async def test_a_promotion_that_loses_acknowledged_writes_is_known(
         for id in (claim.id, waiting):  # of the second one a claim may be lost
             assert await store.redis.hget(record_key(id), DOUBT) == "1"
         assert "Redis has lost 2 writes" in caplog.text
+        (loss,) = await losses_of(store.redis)
+        assert (loss.writes, loss.doubted, loss.delegations) == (2, 2, 1)
+        assert loss.at
+        assert 0 <= (now() - loss.at).total_seconds() < 60
         assert f"the accepted delegation of {record_key(lost)} is lost" in caplog.text
 
 
@@ -191,6 +197,15 @@ async def test_a_loss_that_several_processes_find_counts_once(replicated: Replic
             await accepted(other[0])
         assert await one[0].redis.hget(METRICS, STORE_LOSSES.field("acknowledgement")) == "1"
         assert await one[0].redis.hget(record_key(claim.id), DOUBT) is None
+
+
+async def test_a_loss_that_an_older_version_has_found_is_listed_last(redis_url: str) -> None:
+    async with connect(redis_url) as redis:
+        kept: dict[Any, Any] = {"lost:1": "2", "lost:3": '{"at":5,"writes":7,"doubted":0}', "gone:1": "4", "2": "9"}
+        await redis.hset(ACKNOWLEDGED, mapping=kept)
+        await redis.expire(ACKNOWLEDGED, 60)
+        newer, older = await losses_of(redis)
+        assert (newer.writes, newer.delegations, older.at, older.delegations) == (7, 0, None, 4)
 
 
 async def test_a_count_is_kept_for_each_history(replicated: Replicated) -> None:

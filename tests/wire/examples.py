@@ -41,6 +41,7 @@ from deputize.shared.request import DelegationRequest, Deliver, DirectoryWorkspa
 from deputize.shared.runs.capacity import EndpointCapacity
 from deputize.shared.runs.cost import CapUse, Cost, CostReport, Forecast
 from deputize.shared.runs.disk import DiskUsage, Pruned
+from deputize.shared.runs.losses import StoreLoss
 from deputize.shared.runs.notification import Notification
 from deputize.shared.schedule import Schedule
 from deputize.shared.status_counts import StatusCounts
@@ -203,6 +204,7 @@ CAPACITY = EndpointCapacity(
     error="HTTP 429 from https://api.anthropic.com/v1/messages: This request would exceed your rate limit.",
 )
 PLACES = EndpointCapacity(endpoint="workers", model="", waiting=1005, owners={"payments": 1000, "search": 5})
+LOSS = StoreLoss(at=AT, writes=12, doubted=3, delegations=1)
 PREPARED = PreparedEnvironment(
     environment="shop",
     key="shop-0f4c1d92ab37e6580c1b",
@@ -301,6 +303,7 @@ EXAMPLES: dict[str, Any] = {
     "get_metrics": {"200": METRICS},
     "list_capacity": {"200": [PLACES, CAPACITY]},
     "list_environments": {"200": [PREPARED]},
+    "list_losses": {"200": [LOSS]},
     "drain_worker": {"202": WORKER},
     "check_liveness": {"200": Alive()},
     "check_readiness": {"200": Ready(workers=1, version="1.0.0")},

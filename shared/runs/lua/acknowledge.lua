@@ -19,10 +19,16 @@ if arguments.history ~= '' then
     -- doubt, too: its claim may be lost.
     if redis.call('HSETNX', acknowledged, 'lost:' .. arguments.history, history) == 1 then
       redis.call('HINCRBY', arguments.metrics, arguments.lost, 1)
+      local doubted = 0
       for _, id in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
         local record = arguments.record_head .. id .. arguments.record_tail
-        if redis.call('EXISTS', record) == 1 then redis.call('HSET', record, 'doubt', '1') end
+        if redis.call('EXISTS', record) == 1 then
+          redis.call('HSET', record, 'doubt', '1')
+          doubted = doubted + 1
+        end
       end
+      local loss = {at = tonumber(redis.call('TIME')[1]), writes = arguments.number - here, doubted = doubted}
+      redis.call('HSET', acknowledged, 'lost:' .. arguments.history, cjson.encode(loss))
     end
   end
 end

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -21,6 +22,7 @@ from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private,
 from deputize.shared.fleet import own_version
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.losses import StoreLoss
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.waiting import until
@@ -96,6 +98,18 @@ async def test_status_counts_what_waits_and_runs(url: str, service: FakeService,
     service.runs[ids[1]] = service.runs[ids[1]].model_copy(update={"paused": True})
     shown = (await deputize("status", DEPUTIZE_URL=url)).out
     assert "\ndelegations  1 queued, 1 running, 0 waiting, 1 paused\n" in shown
+
+
+async def test_status_states_what_failovers_have_lost(url: str, service: FakeService) -> None:
+    at = datetime(2026, 11, 29, 3, 14, 15, tzinfo=UTC)
+    service.lost = [StoreLoss(at=at, writes=12, doubted=3, delegations=1), *[StoreLoss(writes=1)] * 5]
+    lines = (await deputize("status", DEPUTIZE_URL=url)).out.splitlines()
+    assert [line for line in lines if line.startswith("lost")] == [
+        "lost         2026-11-29 03:14:15Z: 12 writes of Redis, 3 runs in doubt, 1 accepted delegation lost",
+        *["lost         at some time: 1 write of Redis, 0 runs in doubt"] * 2,
+    ]
+    shown = json.loads((await deputize("status", "--json", DEPUTIZE_URL=url)).out)["losses"]
+    assert (len(shown), shown[0]["doubted"]) == (6, 3)
 
 
 async def test_status_reports_why_work_would_only_wait(url: str, service: FakeService) -> None:
