@@ -56,8 +56,8 @@ class Preparation:
     table: EnvironmentSettings
     settings: Settings
     bounds: WorkerBounds
-    network: Network | None = None
-    on_used: Report | None = None
+    network: Network | None
+    on_used: Report
     """Called with a sentence for each use of a credential."""
 
     async def run(self, store: Store, key: str, base: int, files: Sequence[str], tools: ProjectTools) -> Facts:
@@ -127,8 +127,7 @@ class Preparation:
 
         def note_use(sentence: str) -> None:
             note(sentence)
-            if self.on_used:
-                self.on_used(sentence)
+            self.on_used(sentence)
 
         return proxy_to(self.settings, place, hosts, note, note_use, network=self.network)
 
