@@ -22,7 +22,8 @@ export async function refreshEnvironments() {
   const environments = await get("v1/environments");
   byId("environments").hidden = environments.length === 0;
   const inState = (wanted) => environments.filter(({ state }) => state === wanted).length;
-  const others = ["preparing", "failed"].filter(inState).map((state) => `, ${number(inState(state))} ${state}`);
-  setText(byId("environments").querySelector("summary"), count(inState("ready"), "prepared environment") + others.join(""));
+  const others = ["preparing", "failed"].filter(inState).map((state) => `${number(inState(state))} ${state}`);
+  const summary = [count(inState("ready"), "prepared environment"), ...others].join(", ");
+  setText(byId("environments").querySelector("summary"), summary);
   refill(byId("environments").querySelector("tbody"), environments.map(environmentRow));
 }
