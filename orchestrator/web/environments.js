@@ -1,5 +1,5 @@
-// What workers have prepared for the commands of runs, or are preparing: how large it is, when it was used last, and who
-// has it.
+// What workers have prepared for the commands of runs, or are preparing: how large it is, when it was used last,
+// and who has it.
 
 import { get } from "./api.js";
 import { byId, h, refill, setText } from "./dom.js";
