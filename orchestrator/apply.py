@@ -45,8 +45,7 @@ async def take_over(
     service: Service, delegation: Delegation, folder: Path, how: ApplyOptions = NO_OPTIONS
 ) -> MergePlan:
     """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
-    from ..shared.git import blob_id
-    from ..shared.patch_format import parse_patch, without
+    from ..shared.patch_format import blob_id, parse_patch, without
     from ..shared.patches.directory import Directory as Target
     from ..shared.patches.merge import MergePlan, content_in_git
 

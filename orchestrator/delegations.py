@@ -24,7 +24,6 @@ from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.proof.file import Proof
 from ..shared.queue import Ticket
-from ..shared.replicas import Unacknowledged, replicas_of
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
 from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
@@ -36,6 +35,7 @@ from ..shared.runs.losses import StoreLoss, losses_of
 from ..shared.runs.notification import Notification
 from ..shared.runs.record import PROOF
 from ..shared.runs.record_lists import RecordLists
+from ..shared.runs.replicas import Unacknowledged, replicas_of
 from ..shared.runs.spend_report import check_caps, money_report
 from ..shared.runs.store import IDEMPOTENCY_SECONDS, RunStore, resume
 from ..shared.schedule import Schedule

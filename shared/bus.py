@@ -12,9 +12,9 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
 from .background import Backoff, RepeatedCause, essential
-from .connection import REDIS_ERRORS, database_of, shielded
+from .connection import REDIS_ERRORS, channel_in, database_of, shielded
 from .events import Envelope, RunFinished
-from .runs.keys import BUS, EVENTS, channel, channel_in
+from .runs.keys import BUS, EVENTS, channel
 from .runs.store import RunStore
 
 Listener = asyncio.Queue["str | None"]

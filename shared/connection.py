@@ -28,7 +28,6 @@ from redis.exceptions import (
 )
 
 from .background import Backoff, RepeatedCause, essential
-from .runs.keys import channel_in
 
 T = TypeVar("T")
 ScriptCall = tuple[Sequence[str], Mapping[str, Any], Sequence[Any]]
@@ -130,6 +129,12 @@ def database_of(client: Any) -> int:
     return int(client.get_connection_kwargs().get("db") or 0)
 
 
+def channel_in(database: int, name: str) -> str:
+    """Returns the name of a channel for one database of a server: its channels are those of all its databases."""
+    prefix, _, rest = name.partition(":")
+    return f"{prefix}:db{database}:{rest}" if database else name
+
+
 async def publish(client: Any, channel: str, message: str) -> None:
     """Publishes to those who listen to a channel in the client's database."""
     await client.publish(channel_in(database_of(client), channel), message)
@@ -221,7 +226,7 @@ class Pipe:
     def deferred(self, script: Script, call: Callable[[], ScriptCall], *, lasts: Lasts = bool) -> asyncio.Future[Any]:
         """The same with what ``call`` returns when the script is sent: until then, it can grow.
 
-        ``lasts`` is called then: whether replicas must have the write before the reply (``shared/replicas.py``).
+        ``lasts`` is called then: whether replicas must have the write before the reply (``shared/runs/replicas.py``).
         """
         assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
         return self._ask(lambda: script.command(*call(), self._database), transient=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import re
 import zlib
@@ -11,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from .errors import Invalid
-from .git import blob_id
 from .text import clip
 
 _START = b"diff --git "
@@ -155,6 +155,11 @@ def without(text: str, paths: Collection[str]) -> str:
         return not any(printable_path(path) in paths for path in sides)
 
     return "".join(filter(is_wanted, _PIECE.split(text)))
+
+
+def blob_id(data: bytes) -> str:
+    """Returns git's id of a content."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def created_part(path: str, data: bytes, *, executable: bool) -> PatchPart:

@@ -22,11 +22,11 @@ from ..shared.log import log
 from ..shared.masking import SecretMask
 from ..shared.metrics import OTHER
 from ..shared.queue import Ticket
-from ..shared.replicas import pipe_of, replicas_of
 from ..shared.request import DirectoryWorkspace, GitWorkspace
 from ..shared.request_rules import foreign_script
 from ..shared.runs.keys import LEASES, record_key
 from ..shared.runs.record import Claim, FilesOf
+from ..shared.runs.replicas import pipe_of, replicas_of
 from ..shared.runs.store import RELEASE, RENEW, START_CLAIMS, WRITING, RunStore
 from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents

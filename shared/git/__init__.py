@@ -2,7 +2,6 @@
 
 from .command import (
     GitCommand,
-    blob_id,
     git,
     git_directory,
     read_regular,
@@ -13,7 +12,6 @@ from .command import (
 
 __all__ = [
     "GitCommand",
-    "blob_id",
     "git",
     "git_directory",
     "read_regular",

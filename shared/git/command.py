@@ -7,7 +7,6 @@ that configuration: it runs with a state of its own, and uses only the objects a
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -229,8 +228,3 @@ def read_regular(path: Path, most: int) -> bytes:
         return regular_bytes(path, most) or b""
     except (Misconfigured, ValueError):  # unreadable, too large, or a name with a NUL
         return b""
-
-
-def blob_id(data: bytes) -> str:
-    """Returns git's id of a content."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

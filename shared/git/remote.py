@@ -17,8 +17,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from ..errors import Invalid, Misconfigured, RepositoryFailed
 from ..settings import Settings
+from ..settings.git_credentials import Credential, host_of, names_of, read_credentials
 from ..text import shortened, visible
-from .credentials import Credential, host_of, names_of, read_credentials
 from .folder import state_of
 
 URL = "/workspace/url"

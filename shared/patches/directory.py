@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from ..git import blob_id
 from ..libc import beneath, closing_fd
+from ..patch_format import blob_id
 
 FILE, PROGRAM, LINK, FOLDER, SPECIAL = "100644", "100755", "120000", "040000", "special"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import Unavailable
-from ..git import blob_id, git, repository_of
-from ..patch_format import PatchPart
+from ..git import git, repository_of
+from ..patch_format import PatchPart, blob_id
 from .directory import FOLDER, LINK, Directory, FileState
 
 MASKED = "the patch holds something else than the run's file, probably because a secret in it was masked"

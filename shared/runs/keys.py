@@ -46,16 +46,11 @@ WEBHOOKS = "deputize:webhooks"
 FIRST_KINDS = ("delegation.finished", "permission.requested")
 """What version 0.1.0 notifies of. A worker of it stops at any other kind."""
 ACKNOWLEDGED = "deputize:acknowledged"
-"""How many writes of each history were counted for replicas to acknowledge (``shared/replicas.py``)."""
+"""How many writes of each history were counted for replicas to acknowledge (``shared/runs/replicas.py``)."""
 METRICS = "deputize:metrics"
 """Totals for ``GET /metrics``, by metric and labels (``shared/metrics.py``)."""
 KEY_PREFIX = "deputize:celery:"
 """Prefix of every key and channel of Celery, so that one Redis can serve other Celery apps too."""
-
-
-def channel_in(database: int, name: str) -> str:
-    """Returns the name of a channel for one database of a server: its channels are those of all its databases."""
-    return f"deputize:db{database}:{name.removeprefix('deputize:')}" if database else name
 
 
 def presence_channel(owner: str) -> str:

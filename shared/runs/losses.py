@@ -1,4 +1,4 @@
-"""What failovers of Redis have lost that replicas had acknowledged (``shared/replicas.py``)."""
+"""What failovers of Redis have lost that replicas had acknowledged (``shared/runs/replicas.py``)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from ..wording import answer_words
 from .keys import PENDING, grants_key, permission_channel, permissions_key, record_key
 
 if TYPE_CHECKING:
-    from ..replicas import Replicas
+    from .replicas import Replicas
 
 ANSWER = Script("answer")
 ID = re.compile(r"prm_([0-9a-z]{26})_[0-9a-f]{8}")

@@ -63,7 +63,7 @@ from .spend import SPEND
 from .unstarted import ending, state_of
 
 if TYPE_CHECKING:
-    from ..replicas import Replicas
+    from .replicas import Replicas
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 MOST_LOST_STARTS = 10

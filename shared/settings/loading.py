@@ -143,7 +143,7 @@ class Settings(SettingsFields):
         """Without a readable file there are none: then nothing can use them either."""
         if self.git_credentials_file is None:
             return []
-        from ..git.credentials import read_credentials
+        from .git_credentials import read_credentials
 
         with suppress(Misconfigured):
             return [secret for each in read_credentials(self.git_credentials_file) for secret in each.secrets]

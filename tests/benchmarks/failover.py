@@ -20,9 +20,9 @@ from deputize.orchestrator.delegations import Delegations, open_service
 from deputize.shared.connection import connect
 from deputize.shared.errors import NotFound, Unavailable
 from deputize.shared.metrics import STORE_LOSSES
-from deputize.shared.replicas import Replicas, ReplicatedPipe
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import METRICS
+from deputize.shared.runs.replicas import Replicas, ReplicatedPipe
 from deputize.shared.runs.store import RECORD, WRITING
 from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call

@@ -9,8 +9,8 @@ import pytest
 
 from deputize.orchestrator.delegations import Delegations, open_service
 from deputize.orchestrator.problems import RETRY_AFTER_SECONDS, response_to
-from deputize.shared.replicas import Unacknowledged
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.replicas import Unacknowledged
 from deputize.shared.settings import Settings
 from tests.processes.replication import Replicated
 

@@ -14,8 +14,18 @@ import pytest
 import uvloop
 from redis.exceptions import ConnectionError, ResponseError
 
-from deputize.shared.connection import PACE_SECONDS, Pipe, ScriptCall, _encoded, _Job, _settle, connect, retried
-from deputize.shared.runs.keys import LEASES, channel_in
+from deputize.shared.connection import (
+    PACE_SECONDS,
+    Pipe,
+    ScriptCall,
+    _encoded,
+    _Job,
+    _settle,
+    channel_in,
+    connect,
+    retried,
+)
+from deputize.shared.runs.keys import LEASES
 from deputize.shared.runs.store import RENEW
 from tests.waiting import until
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deputize.shared.errors import Invalid
-from deputize.shared.git import blob_id
-from deputize.shared.patch_format import check_path, created_part, is_safe, parse_patch, without
+from deputize.shared.patch_format import blob_id, check_path, created_part, is_safe, parse_patch, without
 from tests.shared.patches.patching import patch_of
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8)

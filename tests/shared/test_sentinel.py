@@ -11,7 +11,7 @@ from deputize.orchestrator.sockets import free_port
 from deputize.shared.connection import connect, database_of
 from deputize.shared.errors import Misconfigured
 from deputize.shared.queue import broker_of
-from deputize.shared.replicas import replicas_of
+from deputize.shared.runs.replicas import replicas_of
 from deputize.shared.sentinel import SentinelAddress
 from deputize.shared.settings import Settings
 from tests.processes.replication import Replicated

@@ -147,6 +147,7 @@ READS: Mapping[str, Reader] = {
     "shared/masking.py:SecretMask.text": _MASK.text,
     "shared/masking.py:partial_credential": masking.partial_credential,
     "shared/masking.py:without_shapes": lambda text: masking.without_shapes(text, "*"),
+    "shared/patch_format.py:blob_id": lambda text: patch_format.blob_id(raw(text)),
     "shared/patch_format.py:literal_of": lambda text: patch_format.literal_of([b"literal 9", *raw(text).splitlines()]),
     "shared/patch_format.py:omission": lambda text: patch_format.omission(text[:PATH]),
     "shared/patch_format.py:parse_patch": patch_format.parse_patch,
@@ -299,16 +300,15 @@ _OF_VERDICTS = """
 _GROUND = "remove_grounds Grounds.__init__ Grounds.folder Grounds.make write content_of"
 
 _OF_OPERATORS = """
-    shared/git/command.py:command_line shared/git/credentials.py:Credential.covers shared/git/credentials.py:host_of
-    shared/git/own.py:Patience.wait shared/git/own.py:written_by worker/mcp/streams.py:guarded
-    worker/sandbox/buffers.py:BoundedBuffer.__init__
+    shared/git/command.py:command_line shared/git/own.py:Patience.wait shared/git/own.py:written_by
+    worker/mcp/streams.py:guarded worker/sandbox/buffers.py:BoundedBuffer.__init__
+    shared/settings/git_credentials.py:Credential.covers shared/settings/git_credentials.py:host_of
 """
 _OF_PROGRAMS = """
     shared/git/command.py:git shared/git/command.py:running_git shared/git/pull_requests.py:pull_request
     shared/git/own.py:OwnRepository.records shared/git/own.py:OwnRepository.run shared/git/notes.py:attach_note
-    shared/git/delivery.py:objects_over
-    worker/sandbox/command.py:create_status_file worker/sandbox/command.py:read_status_file
-    worker/verification/own_checks.py:CheckedFiles.read
+    shared/git/delivery.py:objects_over worker/sandbox/command.py:create_status_file
+    worker/sandbox/command.py:read_status_file worker/verification/own_checks.py:CheckedFiles.read
 """
 
 READS_NONE: Mapping[str, Sequence[str]] = {

@@ -12,9 +12,10 @@ from pathlib import Path
 import anyio
 
 from deputize.shared import notebook
-from deputize.shared.git import command, credentials, executed_files, own, remote
+from deputize.shared.git import executed_files, own, remote
 from deputize.shared.libc import closing_fd
 from deputize.shared.settings import Settings
+from deputize.shared.settings import git_credentials as credentials
 from deputize.worker.instructions import files
 from deputize.worker.mcp import streams
 from deputize.worker.sandbox import buffers
@@ -23,7 +24,7 @@ from deputize.worker.workspace import archive, patches
 from deputize.worker.workspace.manifest import Content, Difference
 from tests.worker.growing_checks import PATH, half, raw
 
-ROOMS_OF_STRANGERS = ("shared/git", "shared/notebook.py")
+ROOMS_OF_STRANGERS = ("shared/git", "shared/settings/git_credentials.py", "shared/notebook.py")
 _SETTINGS = Settings.load(environ={}, git_hosts=["http://git.example:3000"])
 _FILE = Content("100644", "0" * 64)
 _CHANGED = Difference("a.txt", _FILE, _FILE)
@@ -56,8 +57,7 @@ def _hidden(text: str) -> None:
 
 
 READS_OF_STRANGERS: Mapping[str, Callable[[str], object]] = {
-    "shared/git/command.py:blob_id": lambda text: command.blob_id(raw(text)),
-    "shared/git/credentials.py:names_of": credentials.names_of,
+    "shared/settings/git_credentials.py:names_of": credentials.names_of,
     "shared/git/executed_files.py:run_by_hosts": lambda text: executed_files.run_by_hosts(
         [text[:PATH], *text.split("a")]
     ),

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from deputize.shared.events import ProgressMade
-from deputize.shared.replicas import ReplicatedPipe
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.keys import ACKNOWLEDGED, record_key
 from deputize.shared.runs.record import DOUBT
+from deputize.shared.runs.replicas import ReplicatedPipe
 from deputize.worker.task import carry_out
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
 from deputize.worker.tools.builtin import BUILTIN

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from ...shared.background import RepeatedCause
 from ...shared.bus import Bus
-from ...shared.connection import REDIS_ERRORS, database_of, retried, shielded
+from ...shared.connection import REDIS_ERRORS, channel_in, database_of, retried, shielded
 from ...shared.errors import DeputizeError, Unavailable
 from ...shared.log import log
 from ...shared.queue import Ticket
 from ...shared.runs import disk
-from ...shared.runs.keys import PRESENCE, PRUNE, channel_in, presence_channel, record_key
+from ...shared.runs.keys import PRESENCE, PRUNE, presence_channel, record_key
 from ...shared.runs.record import UPLOAD
 from ...shared.runs.store import Reaped, RunStore
 from ...shared.runs.upstreams import settle

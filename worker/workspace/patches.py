@@ -11,9 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ...shared.facts import FileChange
-from ...shared.git import blob_id
 from ...shared.listed import OuterRules, ignored_files
-from ...shared.patch_format import NOT_IN_GIT, TOO_LARGE, is_safe, literal_of, omission, printable_path
+from ...shared.patch_format import NOT_IN_GIT, TOO_LARGE, blob_id, is_safe, literal_of, omission, printable_path
 from ...shared.text import clip
 from ..text.diff import unified_diff
 from ..threads import give_way, release_slot

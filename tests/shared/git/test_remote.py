@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import Invalid, Misconfigured, RepositoryFailed
-from deputize.shared.git.credentials import Credential, read_credentials
 from deputize.shared.git.remote import check_ref, check_url, is_commit, remote_of
 from deputize.shared.settings import Settings
+from deputize.shared.settings.git_credentials import Credential, read_credentials
 from tests.network.git_server import TOKEN, USER, git, make_repository
 from tests.shared.git.cloning import settings, write_credentials
 

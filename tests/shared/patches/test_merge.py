@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.errors import Unavailable
-from deputize.shared.git import blob_id
-from deputize.shared.patch_format import parse_patch
+from deputize.shared.patch_format import blob_id, parse_patch
 from deputize.shared.patches.directory import Directory
 from deputize.shared.patches.merge import OUT_OF_REACH, MergePlan, content_in_git
 from tests.shared.patches.patching import git, patch_of, planned

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..errors import Misconfigured
-from ..settings.files import secret_bytes
+from .files import secret_bytes
 
 _ELSEWHERE = re.compile(r"|\.\.?|.*[/\\%;\x00-\x1f\x7f].*", re.DOTALL)
 """Names that lead elsewhere, also by servers that decode twice, or that cut off parameters."""

@@ -16,11 +16,11 @@ from redis.exceptions import ResponseError
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.ids import new_id
 from deputize.shared.metrics import STORE_LOSSES
-from deputize.shared.replicas import ACKNOWLEDGE, Replicas, ReplicatedPipe, Unacknowledged, pipe_of
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import ACKNOWLEDGED, LEASES, METRICS, record_key
 from deputize.shared.runs.losses import losses_of
 from deputize.shared.runs.record import DOUBT, Claim
+from deputize.shared.runs.replicas import ACKNOWLEDGE, Replicas, ReplicatedPipe, Unacknowledged, pipe_of
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
 from deputize.shared.wire import now
 from deputize.worker.core.emit import RunUpdate

@@ -19,17 +19,17 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
-from .background import RepeatedCause
-from .connection import ANSWER_SECONDS, Lasts, Pipe, Script, ScriptCall, database_of
-from .errors import Misconfigured, Unavailable
-from .log import log
-from .metrics import STORE_LOSSES
-from .runs.disk import RECORD_PARTS
-from .runs.keys import ACKNOWLEDGED, LEASES, METRICS
-from .runs.losses import GONE
-from .sentinel import is_of_sentinel
-from .settings import Settings
-from .text import count
+from ..background import RepeatedCause
+from ..connection import ANSWER_SECONDS, Lasts, Pipe, Script, ScriptCall, database_of
+from ..errors import Misconfigured, Unavailable
+from ..log import log
+from ..metrics import STORE_LOSSES
+from ..sentinel import is_of_sentinel
+from ..settings import Settings
+from ..text import count
+from .disk import RECORD_PARTS
+from .keys import ACKNOWLEDGED, LEASES, METRICS
+from .losses import GONE
 
 ACKNOWLEDGE = Script("acknowledge")
 CALLER_SECONDS = 1.0
