@@ -29,13 +29,9 @@ async def list_(as_json: bool) -> None:
     """List what workers prepare for runs and its state, those first that were used last."""
     async with connect(load_settings()) as service:
         found = await service.client.environments()
-    if as_json:
-        output.json_lines(found)
-    elif found:
-        head = ("key", "state", "size", "took", "prepared", "used", "workers")
-        output.lines(output.columns([head, *map(_row, found)]))
-    else:
-        output.note("nothing is prepared; the first run with an environment of the settings prepares it")
+    nothing = "nothing is prepared; the first run with an environment of the settings prepares it"
+    head = ("key", "state", "size", "took", "prepared", "used", "workers")
+    output.table(found, head, _row, nothing, as_json=as_json)
 
 
 def _row(found: PreparedEnvironment) -> tuple[str, ...]:

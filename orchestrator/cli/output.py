@@ -9,11 +9,11 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import click
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...shared.settings import Settings
     from ...shared.wire import Wire
 
+W = TypeVar("W", bound="Wire")
 READER_GONE = 141
 """The exit code where the reader of the output has left, as of a program that SIGPIPE ended."""
 
@@ -144,6 +145,18 @@ def data(result: ToolAgentResult) -> None:
 def json_lines(values: Iterable[Wire]) -> None:
     for value in values:
         json_line(value.to_json())
+
+
+def table(
+    found: Sequence[W], head: Sequence[str], row: Callable[[W], Sequence[str]], nothing: str, *, as_json: bool
+) -> None:
+    """Writes a table of what was found, or each as a JSON line; where that is ``nothing``, a note."""
+    if as_json:
+        json_lines(found)
+    elif found:
+        lines(columns([head, *map(row, found)]))
+    else:
+        note(nothing)
 
 
 def content(text: str) -> None:

@@ -43,13 +43,8 @@ def audit(limit: int, cursor: str | None, as_json: bool) -> None:
     It holds the name of the token, the address, the route, the delegations and the status; no token and no body.
     """
     page = ask(lambda client: client.audit(limit, cursor))
-    if as_json:
-        output.json_lines(page.items)
-    elif page.items:
-        head = ("at", "token", "client", "request", "status", "delegations")
-        output.lines(output.columns([head, *map(_row, page.items)]))
-    else:
-        output.note("no request has changed anything or was refused yet")
+    head = ("at", "token", "client", "request", "status", "delegations")
+    output.table(page.items, head, _row, "no request has changed anything or was refused yet", as_json=as_json)
     if page.next_cursor:
         output.note(f"there are more: --cursor {page.next_cursor}")
 
@@ -173,13 +168,9 @@ async def webhooks(delegation: str | None, as_json: bool) -> None:
         return
     async with connect(load_settings()) as service:
         found = await service.client.webhooks(await full_id(service.client, delegation) if delegation else None)
-    if as_json:
-        output.json_lines(found)
-    elif found:
-        head = ("delegation", "notification", "state", "tries", "next", "last", "url")
-        output.lines(output.columns([head, *map(_notification, found)]))
-    else:
-        output.note("it has no notifications" if delegation else "all notifications have arrived")
+    nothing = "it has no notifications" if delegation else "all notifications have arrived"
+    head = ("delegation", "notification", "state", "tries", "next", "last", "url")
+    output.table(found, head, _notification, nothing, as_json=as_json)
 
 
 def _notification(item: Notification) -> tuple[str, ...]:

@@ -27,13 +27,8 @@ async def list_(as_json: bool) -> None:
     """List the schedules with their next and last times."""
     async with connect(load_settings()) as service:
         found = await service.client.schedules()
-    if as_json:
-        output.json_lines(found)
-    elif found:
-        head = ("name", "cron", "zone", "next", "last", "delegation", "failures")
-        output.lines(output.columns([head, *map(_row, found)]))
-    else:
-        output.note("the settings of the service have no tables [schedules.NAME]")
+    head = ("name", "cron", "zone", "next", "last", "delegation", "failures")
+    output.table(found, head, _row, "the settings of the service have no tables [schedules.NAME]", as_json=as_json)
 
 
 def _at(moment: datetime | None) -> str:
