@@ -159,6 +159,13 @@ def clock_environment(clock: Path) -> dict[str, str] | None:
     return {**os.environ, **own, "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
 
 
+def remove_clocks() -> None:
+    """Removes what faketime has left of processes that were killed: two files each, named by their numbers."""
+    for path in Path("/dev/shm").glob("*faketime_s*"):
+        if not Path("/proc", path.name.rpartition("_")[2]).exists():
+            path.unlink(missing_ok=True)
+
+
 @asynccontextmanager
 async def open_stage(
     folder: Path, workers: int, *, older: Path | None = None, has_disks: bool = False
@@ -168,6 +175,7 @@ async def open_stage(
     servers = await asyncio.to_thread(Replicated, folder / "store", 1, environment=clock_environment(folder / "clock"))
     secrets = write(folder / "tokens.toml", *(entry(name, Scope.READ, Scope.SUBMIT) for name in TENANTS))
     async with AsyncExitStack() as stack:
+        stack.callback(remove_clocks)
         stack.callback(servers.close)
         settings = SETTINGS | {"tokens_file": secrets}
         fleet = await stack.enter_async_context(open_fleet(servers.url, folder / "home", **settings))
