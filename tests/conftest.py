@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
     *("tests.processes.leaks", "tests.processes.redis_server", "tests.processes.replication"),
-    "tests.processes.sentinels",
     *("tests.runs.bench", "tests.runs.fleet"),
 ]
 

@@ -19,10 +19,15 @@ def service(name: str, folder: Path = ROOT, /, **variables: str) -> dict[str, An
     return _services(folder, **variables)[name]
 
 
+def services_with(variant: Path) -> dict[str, Any]:
+    """All services where this file is named after the compose file."""
+    return _services(ROOT, ("-f", "docker-compose.yml", "-f", str(variant)))
+
+
 @cache
-def _services(folder: Path, **variables: str) -> dict[str, Any]:
+def _services(folder: Path, files: tuple[str, ...] = (), **variables: str) -> dict[str, Any]:
     done = subprocess.run(
-        [BIN / "docker-compose", "--profile", "*", "config", "--format", "json"],
+        [BIN / "docker-compose", *files, "--profile", "*", "config", "--format", "json"],
         cwd=folder,
         env={"PATH": os.environ["PATH"]} | variables,
         capture_output=True,

@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import signal
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import redis
 from celery import Celery
 from redis.client import Monitor
 
-from deputize.orchestrator.supervisor import flower
 from deputize.shared.queue import TASK, Ticket, create_app, send_tickets
 from deputize.shared.settings import Settings
 from tests.processes.preloaded import POOL_WORKER, Forked
 from tests.processes.redis_server import RedisProcess
+from tests.system.flower_page import Page, flower_page
 from tests.waiting import until_sync
 from tests.worker.celery_pool.pool_worker import SEEN
 
 pytestmark = pytest.mark.system
-
-
-@dataclass
-class Page:
-    """Flower's API, with or without its password."""
-
-    url: str
-
-    def get(self, path: str, *, password: bool = True) -> Any:
-        address = urlsplit(self.url)
-        request = urllib.request.Request(f"http://{address.hostname}:{address.port}{path}")
-        if password:
-            user = base64.b64encode(f"{address.username}:{address.password}".encode()).decode()
-            request.add_header("Authorization", f"Basic {user}")
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            return json.load(answer)
-
-    def task(self, id: str) -> dict[str, Any]:
-        try:
-            return self.get(f"/api/task/info/{id}")
-        except (OSError, json.JSONDecodeError):
-            return {}
 
 
 @pytest.fixture
@@ -64,25 +35,9 @@ def worker(redis_process: RedisProcess, tmp_path: Path) -> Iterator[None]:
     worker.wait(20)
 
 
-@contextmanager
-def flower_page(redis_process: RedisProcess, home: Path) -> Iterator[Page]:
-    """Flower, once it shows the worker: from then on it receives all of the worker's events."""
-    settings = Settings.load(environ={}, redis_url=redis_process.url, home=home)
-    url, program = flower(settings.child_environment(), home)
-    with (home / "flower.log").open("wb") as log:
-        process = subprocess.Popen(program.command, env=dict(program.environment), cwd=home, stdout=log, stderr=log)
-    try:
-        page = Page(url)
-        until_sync(lambda: _workers(page), timeout=45)
-        yield page
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
-
-
 @pytest.fixture
 def page(redis_process: RedisProcess, worker: None, tmp_path: Path) -> Iterator[Page]:
-    with flower_page(redis_process, tmp_path) as page:
+    with flower_page(redis_process.url, tmp_path) as page:
         yield page
 
 
@@ -116,7 +71,7 @@ def test_flower_shows_runs_from_before_it_opened_and_no_event_is_sent_without_it
             send_tickets(app, [Ticket("dlg_1", title="Begun before")])
             until_sync(lambda: "start dlg_1" in client.lrange(SEEN, 0, -1))
             assert task_events(monitor) == []
-        with flower_page(redis_process, tmp_path) as page:
+        with flower_page(redis_process.url, tmp_path) as page:
             app.send_task("advance", args=["dlg_1", "step 4 of 6: read b.py"])
             until_sync(lambda: page.task("dlg_1").get("result") == "step 4 of 6: read b.py", timeout=45)
             send_tickets(app, [Ticket("dlg_2", title="Begun later")])
@@ -138,11 +93,3 @@ def task_events(monitor: Monitor) -> list[str]:
 def test_flower_shows_nothing_without_its_password(page: Page) -> None:
     with pytest.raises(urllib.error.HTTPError, match="401"):
         page.get("/api/tasks", password=False)
-
-
-def _workers(page: Page) -> Any:
-    """The workers whose heartbeats Flower has heard; its /api/workers is asked for once, when it starts."""
-    try:
-        return page.get("/workers?json=1")["data"]
-    except OSError:
-        return None
