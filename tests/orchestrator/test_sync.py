@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -221,31 +223,55 @@ async def test_closing_ends_what_another_thread_waits_for(url: str, service: Fak
 
 
 INTERRUPTED = """
-import asyncio, os, signal, threading
-from deputize import Orchestrator, SyncOrchestrator
-open_it = Orchestrator.__aenter__
-async def slowly(self):
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-    await asyncio.sleep(1.5)
-    print("opened")
-    return await open_it(self)
+import threading
+from deputize import SyncOrchestrator
 orchestrator = SyncOrchestrator()
-Orchestrator.__aenter__ = slowly
 try:
     orchestrator.open()
 except KeyboardInterrupt:
-    print(sum(each.name == "deputize" for each in threading.enumerate()))
-Orchestrator.__aenter__ = open_it
+    print(sum(each.name == "deputize" for each in threading.enumerate()), flush=True)
+input()
 print(orchestrator.start("x").status)
 """
 
 
-async def test_an_interrupted_opening_leaves_nothing_and_can_be_repeated(url: str, service: FakeService) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-c", INTERRUPTED), env=environment(DEPUTIZE_URL=url), stdout=PIPE, stderr=PIPE
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, out.decode(), err.decode()) == (0, "0\nqueued\n", "")
+async def test_an_interrupted_opening_leaves_nothing_and_can_be_repeated(redis_url: str) -> None:
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Passes what comes to Redis, and its answers back; before it may answer only what comes first is read."""
+        first = await reader.read(1 << 16)
+        asked.set()
+        if may_answer.is_set():
+            to_redis = await asyncio.open_unix_connection(urlsplit(redis_url).path)
+            to_redis[1].write(first)
+            await asyncio.gather(pass_on(reader, to_redis[1]), pass_on(to_redis[0], writer))
+        else:
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-c", INTERRUPTED),
+            env=environment(DEPUTIZE_REDIS_URL=f"redis://127.0.0.1:{port}"),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        assert process.stdout
+        await asyncio.wait_for(asked.wait(), 60)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.stdout.readline(), 60) == b"0\n"
+        may_answer.set()
+        out, err = await asyncio.wait_for(process.communicate(b"\n"), 60)
+    assert (process.returncode, out.decode(), err.decode()) == (0, "queued\n", "")
+
+
+async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+    writer.close()
 
 
 async def test_what_cannot_open_leaves_no_thread() -> None:
