@@ -24,7 +24,7 @@ from tests.architecture.sources import ROOT
 FOLDER = ROOT / "orchestrator/kubernetes"
 EXAMPLE = FOLDER / "base/secret.example.yaml"
 INGRESS, SCRAPED = (FOLDER / f"base/{name}.example.yaml" for name in ("ingress", "scrapeconfig"))
-VARIANTS = ("external-redis", "gvisor", "autoscaling")
+VARIANTS = ("external-redis", "sentinel", "gvisor", "autoscaling")
 SERVICES = {
     "redis": "StatefulSet/redis",
     "orchestrator": "Deployment/deputize-api",
