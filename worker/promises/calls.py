@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...shared.errors import ErrorType, ToolError
+from ...shared.ids import new_id
 from ...shared.request import ApprovalMode, DirectoryWorkspace
 from ...shared.settings import Settings
 from ..mcp.source import McpServers
@@ -140,7 +141,7 @@ async def try_planted(folder: Path, empty: Path, environ: Mapping[str, str]) -> 
         async with McpServers(None, 1, environ, folder).open(context) as tools:
             found += [f"the tool {tool.name} of a server in a workspace is offered" for tool in tools]
     workspace = await Workspace.create(
-        DirectoryWorkspace(kind="directory", path=str(folder)), "dlg_doctor", folder.with_name("copies")
+        DirectoryWorkspace(kind="directory", path=str(folder)), new_id(), folder.with_name("copies")
     )
     try:
         workspace.files.write("text", b"after\n")

@@ -42,7 +42,7 @@ from tests.worker.web.servers import saying, serving
 
 pytestmark = pytest.mark.system
 CANARY = f"deputize-canary-{'0' * 16}"
-SECONDS = 6
+SECONDS = 12
 UNSHARE, KEYCTL = ({"x86_64": 272, "aarch64": 97}, {"x86_64": 250, "aarch64": 219})
 ALLOW = struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
 Change = Callable[[list[str], list[int]], list[str]]
