@@ -14,6 +14,7 @@ import pytest
 import uvloop
 from redis.exceptions import ConnectionError, ResponseError
 
+from deputize.shared.background import RepeatedCause
 from deputize.shared.connection import (
     PACE_SECONDS,
     Pipe,
@@ -165,8 +166,8 @@ async def test_the_refusal_of_a_frame_is_nobodys_to_hear(transient: bool, missed
     assert len(unheard) == missed
 
 
-async def test_a_question_is_repeated_until_redis_answers() -> None:
-    answers: list[Any] = [ConnectionError("gone"), "there"]
+async def test_a_question_is_repeated_until_redis_answers(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Any] = [*[ConnectionError("gone")] * 3, "there"]
 
     async def ask() -> Any:
         found = answers.pop(0)
@@ -174,7 +175,11 @@ async def test_a_question_is_repeated_until_redis_answers() -> None:
             raise found
         return found
 
+    assert await retried(ask, RepeatedCause("this is not known")) == "there"
+    assert caplog.messages == ["this is not known; trying again"]
+    answers += [ConnectionError("gone"), "there"]
     assert await retried(ask) == "there"
+    assert len(caplog.messages) == 1
 
 
 def test_a_connection_that_closes_between_two_commands_is_opened_again(redis_url: str) -> None:
