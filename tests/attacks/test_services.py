@@ -113,11 +113,12 @@ async def test_a_service_and_a_command_exchange_more_than_buffers_hold(
 ) -> None:
     echo = serving("one")
     echo["command"] = echo["command"].replace("sys.argv[1].encode()", "self.rfile.read()")
-    echo["health"] = f": </dev/tcp/127.0.0.1/{PORT}"
     ask = (
         f"import socket; it = socket.create_connection(('127.0.0.1', {PORT})); it.sendall(b'x' * 9_000_000); "
         "it.shutdown(socket.SHUT_WR); print(len(it.makefile('rb').read()))"
     )
+    # Only an answer shows that it listens: a connection is accepted before that.
+    echo["health"] = f'test "$(python3 -c "{ask}")" = 9000000'
     async with beside(tmp_path / "run") as run, run(**echo) as sandbox:
         assert await said(sandbox, f'python3 -c "{ask}"', timeout=60) == "9000000"
 
