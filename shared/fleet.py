@@ -46,6 +46,9 @@ class ToolCard(Wire):
     """Other names that a model may use."""
 
 
+EnvironmentState = Literal["preparing", "ready", "failed"]
+
+
 class PreparedEnvironment(Wire):
     """What was prepared for the commands of runs, or is to be."""
 
@@ -53,7 +56,7 @@ class PreparedEnvironment(Wire):
     """Its table in the settings."""
     key: str
     """The name of the table, and the digest of all that decides about the result."""
-    state: Literal["preparing", "ready", "failed"] = "ready"
+    state: EnvironmentState = "ready"
     """``failed`` until a later preparation of the environment succeeds; its log has why."""
     bytes: int
     """What it takes on disk; 0 unless it is ready."""

@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
+from ...shared.fleet import EnvironmentState
 from ...shared.libc import closing_fd
 from ...shared.log import log
 from ...shared.settings.environments import EnvironmentSettings
@@ -51,7 +51,7 @@ class Kept:
     key: str
     facts: Facts
     used: float
-    state: Literal["preparing", "ready", "failed"] = "ready"
+    state: EnvironmentState = "ready"
 
 
 class InUse:
@@ -177,7 +177,7 @@ class Store:
         ]
         return sorted([*ready, *shown], key=lambda each: each.used, reverse=True)
 
-    def _unready(self, key: str, path: Path, state: Literal["preparing", "failed"]) -> Kept | None:
+    def _unready(self, key: str, path: Path, state: EnvironmentState) -> Kept | None:
         with suppress(FileNotFoundError):  # it goes just now
             if state == "failed" or self._is_under_way(key, path):
                 began = path.stat().st_mtime

@@ -1,6 +1,7 @@
 -- Ends a delegation that never ran: its last events, result and retention in one step.
--- Arguments: id, keys (all of the delegation), index (its key), channel (of events), seq (of the event before), events, status, result, now (ISO),
---   retention_seconds, webhooks and notifications (for notify.lua), metrics and counts (for count.lua), queue (for queue.lua)
+-- Arguments: id, keys (all of the delegation), index (its key), channel (of events), seq (of the event before), events,
+--   status, result, now (ISO), retention_seconds, webhooks and notifications (for notify.lua), metrics and counts
+--   (for count.lua), queue (for queue.lua)
 local function add_events(arguments, record, stream, events)
   for at, event in ipairs(events) do
     redis.call('XADD', stream, (arguments.seq + at) .. '-0', 'e', event)
