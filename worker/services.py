@@ -144,8 +144,7 @@ class Services:
 
     def lacking_room(self, taken: int) -> str:
         """Returns why a record of so many bytes ends its run: its disk takes fewer more. "" for none."""
-        room = self.record_room()
-        if room is None or taken <= max(room, self.small_record):
+        if taken <= self.small_record or (room := self.record_room()) is None or taken <= room:
             return ""
         return f"the record of this run takes {taken:,} bytes, and the disk of all records takes only {room:,} more"
 

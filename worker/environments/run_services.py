@@ -310,7 +310,8 @@ async def services_beside(
     """Yields the services, which ``start`` starts; when the block ends, none of their processes is alive."""
     opened = RunServices(services, folder, bounds)
     try:
-        await run_short(opened.open)
+        if services:  # a thread costs more than to begin a run
+            await run_short(opened.open)
         yield opened
     finally:
         await opened.end()

@@ -56,7 +56,7 @@ class McpServers:
     async def _load(self, context: ToolSourceContext, opened: AsyncExitStack) -> Sequence[AnyTool]:
         try:
             own = configuration_folder(self._environ)
-            found = await run_short(find_config_file, self._configured, self._here, own)
+            found = find_config_file(self._configured, self._here, own)  # one look at a file of the operator's
         except Misconfigured as error:
             context.add_missing(MCP)
             context.warn(str(error))
