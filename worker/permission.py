@@ -37,16 +37,15 @@ from ..shared.permission import (
     remembered,
 )
 from ..shared.runs.keys import grants_key, permission_channel, permissions_key
-from ..shared.runs.permissions import (
+from ..shared.runs.permission_fields import (
     KeptRequest,
     answer_field,
-    by_grant,
     kept_request,
     permission_id,
     reported_mark,
     subject_field,
-    write_answer,
 )
+from ..shared.runs.permissions import by_grant, write_answer
 from ..shared.settings import Settings
 from ..shared.text import clip, plain_number
 from .core.limits import LimitReached

@@ -12,7 +12,7 @@ from ...shared.errors import Invalid
 from ...shared.ids import ID
 from ...shared.permission import ALIASES, PermissionOutcome, PermissionReply
 from ...shared.request import MAX_ENTRIES, MAX_NAME, DelegationRequest
-from ...shared.runs.permissions import delegation_of
+from ...shared.runs.permission_fields import delegation_of
 from ...shared.wire import LONGEST_SHOWN, Request, explain
 
 MAX_MANY = 100

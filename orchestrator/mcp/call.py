@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ...shared.errors import Conflict, NotFound, Refused, ScopeMissing
 from ...shared.permission import PermissionReply, PermissionRequest
 from ...shared.request import DelegationRequest
-from ...shared.runs.permissions import delegation_of
+from ...shared.runs.permission_fields import delegation_of
 from ...shared.text import clip, visible
 from ...shared.wire import Wire
 from ...shared.wording import line_of

@@ -14,7 +14,7 @@ from ...shared.errors import Invalid, Unavailable
 from ...shared.marks import MARKS
 from ...shared.message import MessageMode, SentMessage
 from ...shared.request import DelegationRequest
-from ...shared.runs.permissions import delegation_of
+from ...shared.runs.permission_fields import delegation_of
 from ...shared.text import count
 from ...shared.wire import Wire
 from ..operations import BY_NAME, Service, paused_note

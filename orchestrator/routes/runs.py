@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from ...shared.errors import Invalid
 from ...shared.permission import PermissionReply, PermissionRequest
 from ...shared.runs.notification import Notification
-from ...shared.runs.permissions import delegation_of
+from ...shared.runs.permission_fields import delegation_of
 from ...shared.wire import Wire
 from ..dependencies import Note, Service, body_chunks, body_of, document
 from ..sse import EventStream, event_json

@@ -1,16 +1,8 @@
-"""Permission requests in Redis: kept with their run, answered once, and listed while they wait.
-
-A hash of the run has for each request its event (field ``ID``), its subject (``ID:subject``) and its answer
-(``ID:answer``, sent as ``ID:sending``); marks (``ID:requested``, ``ID:reported``) show which events the run has
-published, and ``ID:withdrawn`` that it does not wait for an answer any more.
-"""
+"""Permission requests in Redis: kept with their run, answered once, and listed while they wait."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ..connection import Script
@@ -21,73 +13,18 @@ from ..permission import (
     PermissionAnswer,
     PermissionOutcome,
     PermissionRequest,
-    PermissionSubject,
     covered_by,
     grants_of,
 )
 from ..wire import now
 from ..wording import answer_words
 from .keys import PENDING, grants_key, permission_channel, permissions_key, record_key
+from .permission_fields import KeptRequest, delegation_of, kept_request, subject_field
 
 if TYPE_CHECKING:
     from .replicas import Replicas
 
 ANSWER = Script("answer")
-ID = re.compile(r"prm_([0-9a-z]{26})_[0-9a-f]{8}")
-
-
-def permission_id(delegation: str, retries: int, turn: int, call: str) -> str:
-    """Returns the id of the request for a call: the same one in every attempt.
-
-    Its end depends on the delegation, too, because people see and type only that.
-    """
-    digest = sha256(f"{delegation}:{retries}:{turn}:{call}".encode()).hexdigest()
-    return f"prm_{delegation.removeprefix('dlg_')}_{digest[:8]}"
-
-
-def delegation_of(id: str) -> str | None:
-    """Returns the delegation that asks; None where this is not the id of a request."""
-    found = ID.fullmatch(id)
-    return f"dlg_{found[1]}" if found else None
-
-
-def subject_field(id: str) -> str:
-    return f"{id}:subject"
-
-
-def answer_field(id: str) -> str:
-    return f"{id}:answer"
-
-
-def requested_mark(id: str) -> str:
-    """Returns the field that marks that a run has published the request of a child."""
-    return f"{id}:requested"
-
-
-def withdrawn_mark(id: str) -> str:
-    """Returns the field that marks that no answer is accepted any more."""
-    return f"{id}:withdrawn"
-
-
-def reported_mark(id: str) -> str:
-    """Returns the field that marks that a run has published the answer."""
-    return f"{id}:reported"
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRequest:
-    """A request as it is kept, and what a remembered answer is compared with."""
-
-    request: PermissionRequest
-    subject: PermissionSubject
-
-    @property
-    def id(self) -> str:
-        return self.request.permission_id
-
-    @property
-    def is_over(self) -> bool:
-        return self.request.expires_at <= now()
 
 
 async def pending(redis: Any, delegation: str | None = None) -> list[KeptRequest]:
@@ -106,11 +43,6 @@ async def _read(redis: Any, ids: Sequence[str]) -> list[KeptRequest]:
     if gone := [id for id, (request, _) in zip(ids, texts, strict=True) if request is None]:
         await redis.hdel(PENDING, *gone)
     return [kept_request(*both) for both in texts if both[0] is not None]
-
-
-def kept_request(request: str, subject: str) -> KeptRequest:
-    """Returns a request by the fields that are kept of it."""
-    return KeptRequest(PermissionRequest.model_validate_json(request), PermissionSubject.model_validate_json(subject))
 
 
 async def find(redis: Any, id: str) -> KeptRequest:

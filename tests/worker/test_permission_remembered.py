@@ -19,7 +19,8 @@ from deputize.shared.permission import (
     remembered,
 )
 from deputize.shared.runs.keys import PENDING, grants_key, permissions_key
-from deputize.shared.runs.permissions import answer, find, pending, permission_id, write_answer
+from deputize.shared.runs.permission_fields import permission_id
+from deputize.shared.runs.permissions import answer, find, pending, write_answer
 from deputize.shared.wire import now
 from deputize.worker.permission import command_patterns
 from deputize.worker.policy.shell import classify_line

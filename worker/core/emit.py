@@ -18,7 +18,7 @@ from ...shared.event_size import capped
 from ...shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
 from ...shared.masking import SecretMask
 from ...shared.metrics import OTHER
-from ...shared.runs.permissions import withdrawn_mark
+from ...shared.runs.permission_fields import withdrawn_mark
 from ...shared.runs.record import Claim, compressed, place_of, reference
 from ...shared.wire import now
 
@@ -40,7 +40,7 @@ class RunUpdate:
     artifacts: dict[str, str] = field(default_factory=dict)
     """Fields of the hash of artifacts (``shared/runs/record.py``)."""
     permissions: dict[str, str] = field(default_factory=dict)
-    """Fields of the hash of permissions (``shared/runs/permissions.py``); one that exists stays as it is."""
+    """Fields of the hash of permissions (``shared/runs/permission_fields.py``); one that exists stays as it is."""
     counts: Counter[str] = field(default_factory=Counter)
     """What the events add to the metrics (``shared/metrics.py``)."""
     model: str = OTHER

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ...shared.delegation import Step, Usage
 from ...shared.message import Message
-from ...shared.runs.permissions import KeptRequest
+from ...shared.runs.permission_fields import KeptRequest
 from ..models.base import Call, Prefix, Price, Retrying
 from ..tools.base import AnyTool
 from ..tools.context import ToolContext, ToolResult

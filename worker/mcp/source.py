@@ -13,7 +13,7 @@ from ...shared.fleet import MCP
 from ...shared.log import hide, log
 from ...shared.settings import Settings, environment
 from ...shared.settings.files import configuration_folder
-from ..threads import run_in_thread, run_short
+from ..threads import run_in_thread
 from ..toolkit.sources import ToolSourceContext
 from ..tools.base import AnyTool
 from .config import Config, find_config_file, prefix

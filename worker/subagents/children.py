@@ -21,7 +21,8 @@ from ...shared.queue import Ticket
 from ...shared.request import DelegationRequest, Limits
 from ...shared.request_rules import check_sizes
 from ...shared.runs.keys import channel, permissions_key
-from ...shared.runs.permissions import answer_field, pending, reported_mark, requested_mark
+from ...shared.runs.permission_fields import answer_field, reported_mark, requested_mark
+from ...shared.runs.permissions import pending
 from ...shared.runs.store import call_key, children_of
 from ..core.limits import LimitReached
 from ..core.run_context import RunContext
