@@ -112,12 +112,15 @@ async def shielded(work: Awaitable[T]) -> T:
 async def retried(ask: Callable[[], Awaitable[T]], trouble: RepeatedCause | None = None) -> T:
     """Returns the store's reply, however long Redis is unavailable. A cancellation waits for a pending request.
 
-    ``trouble`` logs why it is.
+    ``trouble`` logs why it is, and that it is over.
     """
     backoff = Backoff()
     while True:
         try:
-            return await shielded(ask())
+            reply = await shielded(ask())
+            if trouble:
+                trouble.works()
+            return reply
         except REDIS_ERRORS as error:
             if trouble:
                 trouble.failed(error)
