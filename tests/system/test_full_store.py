@@ -1,4 +1,4 @@
-"""A Redis without memory or without room for its log: callers learn why, and runs go on when there is room again."""
+"""A Redis without memory, room for its log or replicas: callers learn why, and runs go on when it takes writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 @dataclass
 class Store:
-    """A Redis that can be made full, and have room again."""
+    """A Redis that can be made to take no writes, and to take them again."""
 
     redis: RedisProcess
     fill: Callable[[], object]
@@ -43,6 +43,14 @@ def memory(redis_process: RedisProcess) -> Store:
 
     cause = "its memory is full. Remove what has ended"
     return Store(redis_process, lambda: limited(1), lambda: limited(0), cause)
+
+
+@pytest.fixture
+def replicas(redis_process: RedisProcess) -> Store:
+    def insisting(count: int) -> object:
+        return redis_process.client.config_set("min-replicas-to-write", count)
+
+    return Store(redis_process, lambda: insisting(1), lambda: insisting(0), "too few replicas follow it")
 
 
 @pytest.fixture
@@ -67,8 +75,8 @@ def disk() -> Iterator[Store]:
             subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-@pytest.mark.parametrize("kind", ["memory", "disk"])
-async def test_a_full_store_refuses_with_the_reason_and_runs_go_on_when_it_has_room(
+@pytest.mark.parametrize("kind", ["memory", "disk", "replicas"])
+async def test_a_store_without_writes_refuses_with_the_reason_and_runs_go_on_after_it(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     store: Store = request.getfixturevalue(kind)
