@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import socket
 import zlib
 from collections.abc import AsyncGenerator
@@ -39,6 +40,7 @@ socketserver.TCPServer.allow_reuse_address = True
 socketserver.ThreadingTCPServer(("127.0.0.1", {PORT}), Answer).serve_forever()
 """
 GET = f"(exec 2>/dev/null; cat </dev/tcp/127.0.0.1/{PORT}) || echo nothing"
+CONNECTS = f": </dev/tcp/127.0.0.1/{PORT}"
 UNENDING = "trap '' TERM INT HUP; (setsid sh -c 'sleep {0} & sleep {0}' &); sleep {0}"
 
 
@@ -113,14 +115,30 @@ async def test_a_service_and_a_command_exchange_more_than_buffers_hold(
 ) -> None:
     echo = serving("one")
     echo["command"] = echo["command"].replace("sys.argv[1].encode()", "self.rfile.read()")
+    echo["health"] = CONNECTS
     ask = (
         f"import socket; it = socket.create_connection(('127.0.0.1', {PORT})); it.sendall(b'x' * 9_000_000); "
         "it.shutdown(socket.SHUT_WR); print(len(it.makefile('rb').read()))"
     )
-    # Only an answer shows that it listens: a connection is accepted before that.
-    echo["health"] = f'test "$(python3 -c "{ask}")" = 9000000'
     async with beside(tmp_path / "run") as run, run(**echo) as sandbox:
         assert await said(sandbox, f'python3 -c "{ask}"', timeout=60) == "9000000"
+
+
+@pytest.mark.parametrize("health", [CONNECTS, "true"])
+async def test_no_command_runs_before_a_late_service_listens_whatever_its_health_asks(
+    tmp_path: Path, word: str, health: str
+) -> None:
+    late = serving(word, "sleep 0.4") | {"health": health}
+    async with beside(tmp_path / "run") as run, run(**late) as sandbox:
+        assert await said(sandbox, GET) == word
+        waiting = asyncio.create_task(
+            said(sandbox, f"touch begun; while ({CONNECTS}) 2>/dev/null; do :; done; echo refused")
+        )
+        await until((tmp_path / "run/files/begun").exists)
+        for pid in processes_of("python3", word):
+            os.kill(pid, signal.SIGKILL)
+        assert await waiting == "refused"
+        assert (await said(sandbox, GET)).startswith(word)
 
 
 async def test_commands_neither_see_nor_kill_a_service(tmp_path: Path) -> None:

@@ -98,12 +98,23 @@ async def main():
             life.setblocking(False)
             tasks.add(task := loop.create_task(serve(listener, life)))
             task.add_done_callback(tasks.discard)
+    async def report():
+        while True:
+            try:
+                (await asyncio.open_connection("127.0.0.1", port))[1].close()
+                return channel.send(b".")
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.02)
     loop.add_reader(channel, receive)
+    tasks.add(loop.create_task(report()))
     return os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, child, 0))[1])
 code = asyncio.run(main())
 os._exit(code if code >= 0 else 128 - code)
 """
-"""Starts the service and ends with it. Each pair of sockets that it gets is a listener and what ends its use."""
+"""Starts the service and ends with it. Each pair of sockets that it gets is a listener and what ends its use.
+
+It reports once that the service accepts connections.
+"""
 
 
 class RunService:
@@ -225,9 +236,7 @@ class RunService:
 
     async def _until_healthy(self) -> str:
         assert self._process
-        health, seconds = self.service.settings.health, self.service.settings.start_seconds
-        checked = self._sandboxes[1].run(Command([*_SHELL, _UNTIL_HEALTHY, health], seconds, merged=True))
-        checking = asyncio.ensure_future(checked)
+        checking = asyncio.ensure_future(self._checked())
         try:
             await asyncio.wait([checking, self._process.ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -235,10 +244,29 @@ class RunService:
         if not self._process.ended.done() and done and not done.exit_code:
             return ""
         printed = done.stdout if done else b""
-        why = self._ended() if self._process.ended.done() else f"was not healthy within {seconds:g} s (start_seconds)"
+        late = "was not healthy" if done else f"did not listen on 127.0.0.1:{self.service.settings.port}"
+        late += f" within {self.service.settings.start_seconds:g} s (start_seconds)"
+        why = self._ended() if self._process.ended.done() else late
         await self._process.end()
         shown = "\n".join(filter(None, map(self._shown, (self._log.data, printed))))
         return f"the service {self.service.name} {why}.\n{shown}".rstrip()
+
+    async def _checked(self) -> Completed | None:
+        """Runs the health command; returns None where the service did not listen in time.
+
+        Before that the kernel would accept connections to the sockets of commands, and nothing would answer them.
+        """
+        assert self._channel
+        loop, settings = asyncio.get_running_loop(), self.service.settings
+        ends = loop.time() + settings.start_seconds
+        if settings.port:
+            try:
+                async with asyncio.timeout_at(ends):
+                    await loop.sock_recv(self._channel, 1)
+            except TimeoutError:
+                return None
+        command = Command([*_SHELL, _UNTIL_HEALTHY, settings.health], ends - loop.time(), merged=True)
+        return await self._sandboxes[1].run(command)
 
     def _ended(self) -> str:
         assert self._process
@@ -255,7 +283,7 @@ class RunService:
         return terminal_text(log.decode("utf-8", "replace")).strip()[-_SHOWN_CHARACTERS:]
 
 
-async def _settled(checking: asyncio.Future[Completed]) -> Completed | None:
+async def _settled(checking: asyncio.Future[Completed | None]) -> Completed | None:
     """Returns the result of the task, or None after ending it. Raises ToolError as it does."""
     if not checking.done():
         checking.cancel()

@@ -118,7 +118,11 @@ def left_data(bench: Bench) -> list[Path]:
     [
         ({"command": "echo no such file; exit 3"}, "ended with exit code 3.\nno such file"),
         (
-            {"command": "echo begun; sleep 98763", "health": "echo not yet; false", "start_seconds": 1},
+            {"command": "echo begun; sleep 98763", "start_seconds": 1},
+            "did not listen on 127.0.0.1:6379 within 1 s (start_seconds).\nbegun",
+        ),
+        (
+            {"command": "echo begun; sleep 98763", "health": "echo not yet; false", "start_seconds": 1, "port": None},
             "was not healthy within 1 s (start_seconds).\nbegun\nnot yet",
         ),
         ({"template": "echo no space; exit 4"}, "'services.cache' ended with exit code 4.\nno space"),
