@@ -78,7 +78,7 @@ class CheckExecution:
         return NOTHING if self._request.protect is not None else asked_changes(self._request.task)
 
     async def check(self) -> Check:
-        began, before = time.monotonic(), sum(self.runner.spent)
+        began, spent = time.monotonic(), sum(self.runner.spent)
         if isinstance(self.item, CommandCheck):
             judgement = await self._command(self.item)
         else:
@@ -89,7 +89,7 @@ class CheckExecution:
             if now.state == "red":
                 judgement = Judgement("refuted", now.output)
             return self._made(judgement, time.monotonic() - began)
-        seconds = sum(self.runner.spent) - before + (await self.on_base(self.number)).seconds
+        seconds = sum(self.runner.spent) - spent + (await self.on_base(self.number)).seconds
         return self._made(judgement, seconds)
 
     async def _of_files(self, item: FileCheck | UnchangedCheck | ChangedCheck | OwnCheck) -> tuple[Observed, Observed]:
@@ -157,8 +157,7 @@ class CheckExecution:
         found = observed.judge()
         if found.outcome in GOOD:
             self._progress("on all that was left, as another check needs that")
-            self.candidate, self.used = whole, None
-            found = await Confirmation(self, item, how.quiet(), observed).of(found)
+            found = await Confirmation(self._on_whole(whole), item, how.quiet(), observed).of(found)
         if found.outcome in GOOD:
             return check
         why = f"{check.why}, but not with the run's changes of tests or settings, which another check needs"
@@ -182,18 +181,21 @@ class CheckExecution:
         if found.outcome not in GOOD or not (found.tests or kept.asked):
             return judgement
         self._progress("on all that was left, and where something is broken that it must notice")
-        seen, used = self.candidate, self.used
-        self.candidate, self.used = whole, None  # its files are not those of the ground that was used
-        found = await Confirmation(self, item, how.quiet(), observed).of(found)
-        if found.outcome in GOOD and await self._holds(item, how, observed, kept):
+        check = self._on_whole(whole)
+        found = await Confirmation(check, item, how.quiet(), observed).of(found)
+        if found.outcome in GOOD and await check._holds(item, how, observed, kept):
+            self.candidate, self.used = whole, None
             shown = f"{', '.join(kept.paths[:3])}{' and more' * (len(kept.paths) > 3)}"
             leave = "which the task asks for" if kept.asked else "which leave the tests as they were"
             why = f"it succeeds with the run's changes of {shown}, {leave}"
             if kept.asked and proven & found.tests.get("fixed", set[str]()):
                 return replace(found, why=why)  # these turned green without those changes, too
             return replace(found, outcome="no_regression", why=why, is_open=was_green and not kept.asked)
-        self.candidate, self.used = seen, used
         return found if found.outcome == "tampered" else judgement
+
+    def _on_whole(self, whole: Candidate) -> CheckExecution:
+        """Returns this check of all that the run left. The files of the ground that was used are others."""
+        return replace(self, candidate=whole, used=None)
 
     async def _holds(self, item: CommandCheck, how: Instrumented, observed: Observations, kept: KeptTests) -> bool:
         """Whether what was left is good by more than the changes that the check did not see at first."""
