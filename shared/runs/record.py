@@ -29,26 +29,16 @@ LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
 AFTER, CONTINUES, DISK, UPLOAD = "after", "continues", "disk", "upload"
 """The ids that it waits for; the one whose files it copies; the bytes of its files; the upload of its workspace."""
 TRUST, FILE_TURNS, OUTPUT, REFUSALS = "trust", "file_turns", "output", "refusals"
-WEBHOOK = "webhook"
+WEBHOOK, UPSTREAMS, INSTRUCTIONS, TOOLS, MESSAGES = "webhook", "upstreams", "instructions", "tools", "messages"
+ANNOUNCED, READ, CLOSED, TRACE, ATTEMPT_SPAN = "announced", "read", "closed", "trace", "attempt_span"
 OWNER = "caller"
 """Whose delegation it is: a token's name or its group; none for the main token."""
-"""The token whose notifications have a bound of their own."""
 RESERVED = "reserved"
 """What its last attempt had reserved for a model call, where that was not given back."""
-UPSTREAMS = "upstreams"
-INSTRUCTIONS = "instructions"
-ANNOUNCED = "announced"
-READ = "read"
-CLOSED = "closed"
-TRACE = "trace"
-ATTEMPT_SPAN = "attempt_span"
-MESSAGES = "messages"
 DOUBT = "doubt"
 """Whether Redis has lost acknowledged writes since the run began."""
 PROOF = "proof"
 """The envelope of the signed statement of a verified result."""
-TOOLS = "tools"
-"""Fields of the record."""
 COUNTS = ("lost", "stalls", "starts", "retries", "retried_after")
 """Those that count earlier attempts."""
 PROGRESS = {"lost": "0", "tried": "1"}
@@ -336,7 +326,7 @@ def nothing_to_continue(id: str) -> str:
 
 
 def files_gone(id: str) -> str:
-    """Returns the words of a refusal to continue it."""
+    """Returns the same where there is a conversation, but not its files."""
     return (
         f"the files of {id} are gone, or on a machine that shares none with this one: they are kept for "
         f"DEPUTIZE_WORKSPACE_RETENTION_SECONDS after its end, while there is room (DEPUTIZE_WORKSPACE_KEPT_BYTES). "

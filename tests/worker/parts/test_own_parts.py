@@ -151,6 +151,7 @@ def test_what_a_part_behind_another_one_returns_is_seen_by_that() -> None:
     names = [row.name for row in (*PARTS, *LAST)]
     pairs = [("reading", "snapshots"), ("merge", "claims"), ("rounds", "claims"), ("rounds", "delivery")]
     pairs += [("rounds", "subagents"), *((name, "retry") for name in ("rounds", "subagents", "caps"))]
+    pairs += [("reading", "instructions"), ("economy", "caps"), ("delivery", "proof")]
     assert [pair for pair in pairs if names.index(pair[0]) > names.index(pair[1])] == []
 
 
