@@ -188,10 +188,7 @@ class Delivery:
     def _commit(self, own: OwnRepository, settings: Settings) -> str | None:
         """Returns the commit; None where nothing differs from the base."""
         patch = without(self.patch, self.withheld)
-        own.run("read-tree", self.base)
-        if patch:
-            own.run("apply", "--cached", "--whitespace=nowarn", "-", input=os.fsencode(patch))
-        tree = own.run("write-tree").decode().strip()
+        tree = patched_tree(own, self.base, patch)
         changed = own.run("diff-tree", "-r", "--no-renames", self.base, tree).decode("utf-8", "replace").splitlines()
         self._check_workflows([line.partition("\t")[2].strip('"') for line in changed])
         made = Counter(line.split()[3] for line in changed)
@@ -248,6 +245,14 @@ class Delivery:
                 ) from None
             if not there:
                 raise failure from None
+
+
+def patched_tree(own: OwnRepository, base: str, patch: str) -> str:
+    """Returns the tree of a commit with a patch, which may be empty. Raises as ``OwnRepository.run``."""
+    own.run("read-tree", base)
+    if patch:
+        own.run("apply", "--cached", "--whitespace=nowarn", "-", input=os.fsencode(patch))
+    return own.run("write-tree").decode().strip()
 
 
 @contextmanager

@@ -307,7 +307,7 @@ _OF_OPERATORS = """
 _OF_PROGRAMS = """
     shared/git/command.py:git shared/git/command.py:running_git shared/git/pull_requests.py:pull_request
     shared/git/own.py:OwnRepository.records shared/git/own.py:OwnRepository.run shared/git/notes.py:attach_note
-    shared/git/delivery.py:objects_over worker/sandbox/command.py:create_status_file
+    shared/git/delivery.py:objects_over shared/git/delivery.py:patched_tree worker/sandbox/command.py:create_status_file
     worker/sandbox/command.py:read_status_file worker/verification/own_checks.py:CheckedFiles.read
 """
 

@@ -12,7 +12,6 @@ from ...shared import startup  # noqa: F401  # pyright: ignore[reportUnusedImpor
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...shared.errors import DeputizeError, Invalid, RepositoryFailed
-from ...shared.git.delivery import objects_over
+from ...shared.git.delivery import objects_over, patched_tree
 from ...shared.git.own import Patience
 from ...shared.git.remote import remote_of
 from ...shared.ids import new_id
@@ -129,10 +128,7 @@ def _other_commit(settings: Settings, request: DelegationRequest, asked: Mapping
         except RepositoryFailed as error:
             return {"untried": str(error)}
         parent, there = (own.run("rev-parse", "--verify", f"{commit}{of}").decode().strip() for of in ("^", "^{tree}"))
-        own.run("read-tree", spec.ref)
-        if patch := without(asked["patch"], asked["undelivered"]):
-            own.run("apply", "--cached", "--whitespace=nowarn", "-", input=os.fsencode(patch))
-        tree = own.run("write-tree").decode().strip()
+        tree = patched_tree(own, spec.ref, without(asked["patch"], asked["undelivered"]))
     return {} if (parent, there) == (spec.ref, tree) else {"differs": "it is not the base with the patch"}
 
 
