@@ -15,13 +15,10 @@ MOST = 500
 
 def in_order_of_review(found: Iterable[Delegation]) -> list[tuple[Delegation, str]]:
     """Returns those that ended with changed files, not by being cancelled, and the reason of the place of each."""
-    ended = [(each, each.result) for each in found if each.result and _is_for_review(each.result)]
-    newest_first = sorted(ended, key=lambda pair: pair[0].id, reverse=True)
-    return [(each, _reason(result)) for each, result in sorted(newest_first, key=lambda pair: _key(pair[1]))]
-
-
-def _is_for_review(result: ToolAgentResult) -> bool:
-    return bool(result.file_changes or result.truncated) and result.mark != "cancelled"
+    newest_first = sorted(found, key=lambda each: each.id, reverse=True)
+    ended = [(each, each.result) for each in newest_first if each.result and each.result.mark != "cancelled"]
+    changed = [(each, result) for each, result in ended if result.file_changes or result.truncated]
+    return [(each, _reason(result)) for each, result in sorted(changed, key=lambda pair: _key(pair[1]))]
 
 
 def _key(result: ToolAgentResult) -> tuple[int, int]:
