@@ -1,8 +1,8 @@
-"""What a tool call needs of the machine, and the signal that stops a run. It imports no other room.
+"""What a tool call needs of the machine, and the signal that stops a run. It imports no other package of the worker.
 
-A tool call needs the run's files, and a sandbox for commands. The rooms ``workspace`` and ``sandbox`` implement these
-protocols, and ``services`` and ``attempts`` hand their objects in. So the loop and the contract of tools can be read,
-tested and loaded without them.
+A tool call needs the run's files, and a sandbox for commands. The packages ``workspace`` and ``sandbox`` implement
+these protocols, and ``services`` and ``attempts`` hand their objects in. So the loop and the contract of tools can be
+read, tested and loaded without them.
 """
 
 from __future__ import annotations

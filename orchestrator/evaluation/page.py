@@ -25,7 +25,7 @@ th, td { padding: .3rem .6rem; text-align: left; border-bottom: 1px solid #8884 
 
 
 def page(evaluation: Evaluation, compared: Comparison | None) -> str:
-    """Returns the page. All texts of strangers are escaped."""
+    """Returns the page. All untrusted texts are escaped."""
     figures = [(name, *evaluation.figure(name)) for name in FIGURES.values()]
     rows = [[escape(name), f"{value:.1%}", _bar(value, interval)] for name, value, interval in figures]
     tasks = [

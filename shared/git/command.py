@@ -1,6 +1,6 @@
 """The one place that starts git outside of a sandbox, and where a repository keeps its state.
 
-git starts programs that a repository's configuration names, and a repository may be a stranger's. So git never reads
+git starts programs that a repository's configuration names, and a repository may be untrusted. So git never reads
 that configuration: it runs with a state of its own, and uses only the objects and the index of the repository.
 """
 
@@ -58,7 +58,7 @@ _SERVED = " ".join(
     )
 )
 UPLOAD_PACK, RECEIVE_PACK = (f"git {_SERVED} {name}" for name in ("upload-pack", "receive-pack"))
-"""How the other side of a local repository is started: its configuration is a stranger's, and so are its hooks."""
+"""How the other side of a local repository is started: its configuration and its hooks are untrusted."""
 PUSH = ("push", "--porcelain", "--no-verify", "--no-signed", f"--receive-pack={RECEIVE_PACK}")
 """The command that pushes what this project made, up to its remote."""
 _OF_USER = ("HOME", "XDG_CONFIG_HOME", *_NO_CONFIGURATION)
@@ -139,7 +139,7 @@ def found_git() -> str | None:
 
 
 def _program(path: str) -> str:
-    """Returns the path of git; a relative entry of PATH would be looked up in the folder of a stranger."""
+    """Returns the path of git; a relative entry of PATH would be looked up in an untrusted folder."""
     absolute = os.pathsep.join(each for each in path.split(os.pathsep) if each.startswith("/"))
     if found := shutil.which("git", path=absolute):
         return found

@@ -82,7 +82,7 @@ class Delivery:
         notes: RunNotes,
         mask: Callable[[str], str],
     ) -> Self:
-        """Returns the delivery of a result. ``mask`` hides secrets in the words of strangers."""
+        """Returns the delivery of a result. ``mask`` hides secrets in untrusted text."""
         id, found = result.delegation_id, result.verification
         evidence = evidence_of(result, changes, notes, mask) if wanted.pull_request else ""
         return cls(id, request, wanted, base, patch, left_out, found.restored, changes, evidence, found.verdict)

@@ -1,6 +1,6 @@
 """What the body of a pull request states about a run: the worker's findings, and below a line the model's summary.
 
-Commands, paths and the summary are a stranger's words. The body is rendered as Markdown, and a squash makes a commit
+Commands, paths and the summary are untrusted text. The body is rendered as Markdown, and a squash makes a commit
 message of it as it is. So every character that means something to either is written as a reference to it.
 """
 
@@ -46,7 +46,7 @@ class RunNotes:
 def evidence_of(
     result: ToolAgentResult, changes: Sequence[FileChange], notes: RunNotes, mask: Callable[[str], str]
 ) -> str:
-    """Returns Markdown about a result and its changes. ``mask`` hides secrets in the words of strangers."""
+    """Returns Markdown about a result and its changes. ``mask`` hides secrets in untrusted text."""
     found, cost = result.verification, result.usage.cost_usd
     verdict = f"**Verdict: {found.verdict}**"
     if found.why and not any(map(_is_hidden, found.checks)):  # it may name their commands

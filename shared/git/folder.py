@@ -1,6 +1,6 @@
 """Where a folder's repository keeps git's state, and that nothing of this state leads elsewhere.
 
-The folder may be a stranger's, down to the last file of its state. git itself would follow each link and each file that
+The folder may be untrusted, with each file of its state. git itself would follow each link and each file that
 names another place, and it takes a folder of ordinary files for a repository where they are named like its state.
 """
 

@@ -49,7 +49,7 @@ _PART = 1 << 16
 """Bytes that are read at a time; also the most that is kept of what a command writes as its errors."""
 _LONGEST_RECORD = 1 << 16
 _MEMORY = 2 << 30
-"""Bytes of memory of one git process: a list of refs that a stranger's server sends has no end by itself."""
+"""Bytes of memory of one git process: a list of refs from an untrusted server may have no end."""
 _STALLED_SECONDS = 120
 _OF_NETWORK = {
     "http.followRedirects": "false",
@@ -130,7 +130,7 @@ class OwnRepository:
     def run(self, command: OwnCommand, *arguments: str | Path, input: bytes = b"", held: int | None = None) -> bytes:
         """Runs a command and returns what it wrote. ``held`` is a lock that lasts as long as the command's processes.
 
-        For commands whose answer is as large as what they are given; ``records`` is for those of a stranger's data.
+        For commands whose answer is as large as what they are given; ``records`` is for those of untrusted data.
 
         Raises RepositoryFailed with its kind, GitStopped, or what else ends the ``patience``.
         """

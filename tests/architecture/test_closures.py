@@ -23,8 +23,8 @@ ROOFS = {
 }
 """The most lines that importing a module may load. They only come down.
 
-To lower one: find an import of a room in the modules that the failed test lists, import a protocol of what is needed
-instead, and let the caller pass the room's object.
+To lower one: find an import of a package in the modules that the failed test lists, import a protocol of what is needed
+instead, and let the caller pass the package's object.
 """
 SLACK = 600
 """A roof is lowered where the lines are further below it. Within it, files may grow without a change here."""

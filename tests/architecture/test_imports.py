@@ -80,7 +80,7 @@ def test_which_imports_are_unresolvable(line: str, expected: bool) -> None:
 
 
 def imported_by_the_core() -> set[str]:
-    """The modules of other rooms of the worker, in any file of the core, also those of type checkers alone."""
+    """The modules of other packages of the worker, in any file of the core, also those of type checkers alone."""
     imports = [
         node
         for path in python_files("worker")

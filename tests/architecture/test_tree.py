@@ -192,4 +192,4 @@ def test_every_way_to_import_a_file_counts(text: str) -> None:
 def test_few_files_lie_loose_at_the_top_of_the_worker() -> None:
     loose = [name(path) for path in python_files("worker") if path.parent == ROOT / "worker"]
     assert "worker/attempts.py" in loose
-    assert len(loose) == LOOSE_FILES, "a file that is not the run itself belongs into a room"
+    assert len(loose) == LOOSE_FILES, "a file that is not the run itself belongs into a package"

@@ -1,4 +1,4 @@
-"""Every function that reads a text of a model, a tool or a stranger, and the texts that made such functions slow.
+"""Every function that reads an untrusted text, of a model or a tool too, and the texts that made such functions slow.
 
 A new public function with a text in one of ``ROOMS``, which are the whole worker and what it reads with, belongs into
 ``READS``, or with its reason into ``READS_NONE``.

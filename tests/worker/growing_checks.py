@@ -1,4 +1,4 @@
-"""The functions of verification that read a text of a model, a tool or a stranger."""
+"""The functions of verification that read untrusted texts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The worker's functions that take a text and read nothing of it: they keep it, name something by it, or hand it on.
 
-One that begins to read its text belongs into ``READS`` (``growing.py``), as each of the rooms does that is measured.
+One that begins to read its text belongs into ``READS`` (``growing.py``), as each of the packages does that is measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The functions that read a text of a git server, an MCP server, an archive or a command, outside of whole rooms."""
+"""The functions that read a text of a git server, an MCP server, an archive or a command, outside of whole packages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The turns of a run. They import the contracts of tools, models and the other rooms, never the rooms."""
+"""The turns of a run. They import the contracts of tools, models and other packages, never their code."""

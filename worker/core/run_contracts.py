@@ -1,4 +1,4 @@
-"""What the turns of a run need of the rooms around them: permission, messages, waits and money.
+"""What the turns of a run need of the packages around them: permission, messages, waits and money.
 
 ``attempts`` hands in the objects: ``permission``, ``fleet`` and ``spending`` have the classes.
 """

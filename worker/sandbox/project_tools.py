@@ -430,7 +430,7 @@ def _first_word(text: str | Path) -> str:
 def _settings_of(venv: Path) -> dict[str, str]:
     try:
         with (venv / "pyvenv.cfg").open(encoding="utf-8", errors="replace") as file:
-            lines = file.read(_MAX_SETTINGS).splitlines()  # a stranger may have written it
+            lines = file.read(_MAX_SETTINGS).splitlines()  # its content is untrusted
     except OSError:
         return {}
     return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs git for a command line that was judged to only read. It lies in a directory of its own that comes first on PATH.
 #
-# The configuration of a repository is a stranger's, and may name programs. So git gets a state of its own: the data of
+# The configuration of a repository is untrusted, and may name programs. So git gets a state of its own: the data of
 # the repository, and only those of its settings that are named here. None of them names a program or starts one.
 PATH=${PATH#*:}
 export GIT_ALLOW_PROTOCOL=none GIT_CONFIG_GLOBAL=/dev/null GIT_NO_LAZY_FETCH=1 GIT_OPTIONAL_LOCKS=0 GIT_PAGER=cat

@@ -59,7 +59,7 @@ def _notes(result: ToolAgentResult, saved: str | None) -> Iterator[str]:
     if not result.summary:
         yield "it wrote no summary"
     if result.trust.tainted:
-        yield "it has read texts of strangers: its summary and its changes may follow them"
+        yield "it has read untrusted text: its summary and its changes may follow instructions in it"
     if result.files_modified:
         how = f"; `git apply {saved}` makes all of its changes yours" if saved else ""
         yield f"it changed files in its own workspace, and not in yours{how}"

@@ -1,4 +1,4 @@
-"""The extraction of an uploaded archive, which is a stranger's: within bounds, and never to a place outside.
+"""The extraction of an uploaded archive, which is untrusted: within bounds, and never to a place outside.
 
 An archive is extracted as a whole or refused, by the name of the first entry that is not allowed. Of an entry count its
 content, whether it can be executed, and where a link leads. Links are made last: no entry is written through one.

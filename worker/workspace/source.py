@@ -143,7 +143,7 @@ def read_origin(folder: Path) -> Path | None:
 def linked_state(folder: Path) -> tuple[Path, Path] | None:
     """Returns where a worktree or submodule keeps its state, and where what it has in common with other worktrees.
 
-    None where these are not elsewhere, or do not name the folder as theirs: a stranger's link would bring anybody's
+    None where these are not elsewhere, or do not name the folder as theirs: an untrusted link would bring any other
     repository into the workspace.
     """
     link, state = folder / ".git", git_directory(folder).resolve()

@@ -1,4 +1,4 @@
-"""The evidence in pull requests: what it states, and that words of strangers stay words."""
+"""The evidence in pull requests: what it states, and that untrusted text stays text."""
 
 from __future__ import annotations
 
