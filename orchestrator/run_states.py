@@ -142,7 +142,7 @@ class RunState:
         """`running: turn 3, ✓ read x.py, 41.0 s, $0.0031`."""
         facts = [f"turn {self.turn}"] if self.turn else []
         facts += [self.step] if self.step else []
-        if self.started is not None:  # while it waits, its time stands still
+        if self.started is not None:  # while it waits, its time is paused
             facts += [*([] if self.status == "waiting" else [seconds(self.elapsed())]), dollars(self.cost)]
         return ": ".join(part for part in (self.status, ", ".join(facts)) if part)
 

@@ -286,7 +286,7 @@ class WorkspaceLost(DeputizeError):
 
 
 class GoesAlone(Exception):
-    """Workers stood still while they had the run of this id: it goes on in a process of its own."""
+    """The run of this id blocked its workers' event loops: it goes on in a process of its own."""
 
 
 class Fenced(DeputizeError):

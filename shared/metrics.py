@@ -69,7 +69,7 @@ FINISHED = Metric(
 RUN_RETRIES = Metric(
     "deputize_run_retries_total", "counter", "Failed runs that are done again from the start.", ("reason",)
 )
-LEASES_LOST = Metric("deputize_leases_lost_total", "counter", "Runs whose worker was lost or stood still.")
+LEASES_LOST = Metric("deputize_leases_lost_total", "counter", "Runs whose worker was lost or was blocked.")
 STORE_LOSSES = Metric(
     "deputize_store_losses_total",
     "counter",

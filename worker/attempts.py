@@ -135,7 +135,7 @@ class Attempt:
         self.facts: Facts | None = None
         """The changes of the files; None before the end, and where these could not be compared."""
         self.verification: Verification | None = None
-        """What the checks came to; None without checks, and where none of them was reached."""
+        """The result of the checks; None without checks, and where none of them was reached."""
         self._keys: KeyedModel | None = None  # the model, where it has several keys
         self._offer: RunOffer | None = None
         self._workspace: Workspace | None = None

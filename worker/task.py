@@ -195,7 +195,7 @@ def _load_encoding() -> Thread:
 async def carry_out(services: Services, id: str, *, is_ticket: bool = False) -> ToolAgentResult | None:
     """Claims a delegation and runs it, unless it is held, finished or gone; with a ticket the next one of the queue.
 
-    One during which workers stood still goes on in a process of its own: it stops no other run then.
+    One that blocked its workers' event loops goes on in a process of its own: it blocks no other run then.
 
     Returns the result, or None where there was nothing to run. Cancelled (the worker shuts down) it hands the run
     back, so that another worker takes it at once instead of waiting for the lease to lapse.
@@ -272,7 +272,7 @@ async def start_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
     context = multiprocessing.get_context("spawn")
     connection, its_end = context.Pipe()
     process = context.Process(target=_run_alone, args=(id, its_end), name=f"alone {id}", daemon=True)
-    log.warning("%s goes on in a process of its own, because workers stood still while they had it", id)
+    log.warning("%s goes on in a process of its own, because its workers' event loops were blocked", id)
     # On this thread, which lasts as long as this process: the other one ends with the thread that has started it. It
     # gets little here, because this thread waits until a pipe has taken all of it.
     with ExitStack() as closed_on_error, its_end:

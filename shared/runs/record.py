@@ -228,7 +228,7 @@ class Past:
     stalled: bool = False
     """Whether the previous attempt ended because its worker's event loop stalled (``worker/standby``)."""
     stalls: int = 0
-    """How often a worker stood still while it had the run, in all of its attempts."""
+    """How often a worker's event loop was blocked while it had the run, in all of its attempts."""
     starts: int = 0
     """How many processes of its own were started for it in a row, and have not claimed it."""
     retries: int = 0

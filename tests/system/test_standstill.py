@@ -1,4 +1,4 @@
-"""Event loops that stand still: for a moment, for good, and what becomes of the call that was to blame."""
+"""Event loops that are blocked: for a moment, for good, and what becomes of the call that was to blame."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_loop_that_stands_still_for_good_takes_its_worker_down_and_not_t
     second = await fleet.start("2", program=STANDING)
     results = [await fleet.result(each) for each in (id, beside)]
     assert [(each.termination_reason, each.attempts) for each in results] == [("completed", 2)] * 2
-    assert "hold: outcome unknown: the worker stood still while this call was under way" in answers(results[0])
+    assert "hold: outcome unknown: the worker's event loop was blocked while this call" in answers(results[0])
     assert answers(results[1]) == ""
     assert second.poll() is None
     log = (fleet.settings.home / "worker-1.log").read_text()
@@ -78,7 +78,7 @@ async def test_a_standstill_before_its_turn_is_kept_takes_two_workers_down_and_n
     await asyncio.gather(*(patient.start(name, program=STANDING) for name in ("1", "2", "3")))
     result = await patient.run(model=script(tmp_path, [call("hold", seconds=60)], [say("done")]), tools=["hold"])
     assert result.termination_reason == "completed"
-    assert "outcome unknown: the worker stood still" in answers(result)
+    assert "outcome unknown: the worker's event loop was blocked" in answers(result)
     assert any(worker.poll() is None for worker in patient.workers.values())
 
 
@@ -96,7 +96,7 @@ async def test_a_run_that_stops_its_workers_ends_alone_and_no_other_run_loses_an
     ended = await patient.result(hostile, 180)
     assert (ended.termination_reason, ended.attempts) == ("worker_lost", 3)
     assert ended.errors[0] == (
-        "workers stood still 3 times while they carried this out, the last time in the call of bash and hold; "
+        "the worker's event loop was blocked 3 times during this run, the last time in the call of bash and hold; "
         "it is given up"
     )
     for id in ids:
@@ -115,7 +115,7 @@ async def test_a_run_whose_own_process_cannot_start_ends_and_names_where_the_rea
         await fleet.start("1", "--unfit", program=STANDING)
         result = await fleet.result(id, 120)
         assert result.termination_reason == "worker_lost"
-        assert "3 processes of its own ended before they began with it" in result.summary
+        assert "3 processes of its own ended before they claimed it" in result.summary
         log, ended = (
             fleet.settings.home / "worker-1.log",
             f"the process alone {id} ended without an answer, with exit code 1",
@@ -136,7 +136,7 @@ async def test_a_run_whose_own_process_never_begins_ends_and_its_worker_goes_on(
         assert (beside.termination_reason, beside.attempts) == ("completed", 1)
         result = await fleet.result(id, 120)
         assert result.termination_reason == "worker_lost"
-        assert "3 processes of its own ended before they began with it" in result.summary
+        assert "3 processes of its own ended before they claimed it" in result.summary
         await until(lambda: log.read_text().count("did not claim its run within 3 s: it is ended") == MOST_STARTS)
         assert "_hold" in log.read_text(), "where it stood"
         await until(lambda: not alone(fleet))

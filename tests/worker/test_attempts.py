@@ -63,7 +63,7 @@ async def test_any_number_of_orderly_stops_costs_a_run_nothing(bench: Bench, tmp
     result = await bench.result(id)
     assert result.termination_reason == "completed"
     assert (result.attempts, await lost_count(bench, id)) == (6, "0")
-    assert await resumed(bench, id) == ["the attempt before was handed over: its worker was stopped"] * 5
+    assert await resumed(bench, id) == ["the previous attempt was handed over: its worker was stopped"] * 5
     steps = [step for step in result.errors if "outcome unknown" in step]
     assert len(steps) == 5
     assert all("handed over to another worker" in step and "lost" not in step for step in steps)
@@ -73,7 +73,7 @@ async def test_any_number_of_orderly_stops_costs_a_run_nothing(bench: Bench, tmp
 async def test_a_run_whose_workers_stood_still_ends_after_it_had_a_process_of_its_own(
     bench: Bench, tmp_path: Path, stalls: int
 ) -> None:
-    """Until then it is carried out; after that the calls are named in which it stood still."""
+    """Until then it is carried out; after that the calls are named that blocked it."""
     hold = call("bash", command="touch begun; exec sleep 1000")
     id = await bench.accept(DelegationRequest(task="t", model=script(tmp_path, [hold], [say("done")])))
     await bench.interrupt(id, (bench.settings.workspaces / id / "files" / "begun").exists)
@@ -83,7 +83,8 @@ async def test_a_run_whose_workers_stood_still_ends_after_it_had_a_process_of_it
     assert ended.termination_reason == ("completed" if stalls == 2 else "worker_lost")
     if stalls == 3:
         assert (await bench.result(id)).errors[0] == (
-            "workers stood still 3 times while they carried this out, the last time in the call of bash; it is given up"
+            "the worker's event loop was blocked 3 times during this run, the last time in the call of bash; "
+            "it is given up"
         )
 
 
@@ -103,7 +104,7 @@ async def test_a_run_whose_own_processes_end_before_they_begin_is_given_up_with_
         await bench.store.redis.hset(record_key(id), "start_due", 0)  # its process had its time
     result = await bench.result(id)
     assert (result.termination_reason, len(asked)) == ("worker_lost", MOST_STARTS)
-    assert "3 processes of its own ended before they began with it: the workers' logs have the reason" in result.summary
+    assert "3 processes of its own ended before they claimed it: the workers' logs have the reason" in result.summary
 
 
 async def test_where_no_other_process_can_have_a_workers_tools_a_run_goes_on_beside_others(
@@ -133,7 +134,7 @@ async def test_workers_lost_in_a_row_end_the_run_and_attempts_counts_what_ran(be
         running = await begin(bench, id, turn)
         await bench.lose(id)
         await stop(running)
-    assert await resumed(bench, id) == ["the attempt before lost its worker"] * 2
+    assert await resumed(bench, id) == ["the previous attempt lost its worker"] * 2
     outcome, result = await carry_out(bench.services, id), await bench.result(id)
     assert (outcome, result.termination_reason) == (result, "worker_lost")
     assert (result.attempts, result.turn_count, result.tool_call_count) == (3, 3, 3)

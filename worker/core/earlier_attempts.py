@@ -17,19 +17,19 @@ def interrupted_because(claim: Claim) -> str:
 
 
 def given_up_because(claim: Claim, most_lost: int) -> str:
-    """Returns why the run is not gone on with after what became of its workers; "" where it is."""
+    """Returns why the run is given up after its workers were lost or blocked; "" if it continues."""
     if claim.past.lost >= most_lost:
         return f"{claim.past.lost} workers in a row were lost while they carried this out; it is given up"
     if claim.past.starts >= MOST_STARTS:
         return (
-            f"workers stood still while they carried this out, and {claim.past.starts} processes of its own ended "
-            "before they began with it: the workers' logs have the reason; it is given up"
+            f"the worker's event loop was blocked during this run, and {claim.past.starts} processes of its own ended "
+            "before they claimed it: the workers' logs have the reason; it is given up"
         )
     if claim.past.stalls <= ALONE_AFTER:
         return ""
     names = [block["name"] for block in (calls_in(claim.history[-1]) if claim.history else ())]
     during = f", the last time in the call of {' and '.join(dict.fromkeys(names))}" if names else ""
-    return f"workers stood still {claim.past.stalls} times while they carried this out{during}; it is given up"
+    return f"the worker's event loop was blocked {claim.past.stalls} times during this run{during}; it is given up"
 
 
 def recall_steps(steps: StepLog, claim: Claim, events: Iterable[Envelope]) -> list[Step]:

@@ -155,12 +155,12 @@ class Emitter:
         }
 
     def ask_again(self, id: str, request: str) -> None:
-        """Waits for the answer of an earlier attempt's request again, if that was withdrawn."""
+        """Stores an earlier attempt's request again, so that it can be answered after it was withdrawn."""
         self._update.permissions[id] = request
         self._queue()
 
     def withdraw_permissions(self, ids: Iterable[str]) -> None:
-        """Lets these requests of the run be answered no more, in the same write as the other changes."""
+        """Marks these requests as withdrawn, in the same write as the other changes: later answers are refused."""
         self._update.permissions |= {withdrawn_mark(id): "1" for id in ids}
         self._queue()
 
@@ -219,8 +219,8 @@ class Emitter:
             raise Fenced
 
     async def begins(self) -> None:
-        """Returns when all writes are where no failover loses them; before what cannot be undone. Raises ``Fenced``,
-        and ``Unavailable`` where that takes too long."""
+        """Waits until enough replicas have acknowledged all writes. Call it before an effect that cannot be undone.
+        Raises ``Fenced``, and ``Unavailable`` where that takes too long."""
         self._queue()
         self._update.begins = True
         await self.settled()

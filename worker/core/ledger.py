@@ -141,7 +141,7 @@ class Ledger:
 
     def _suspicion(self, call: str) -> ToolResult | None:
         if self._stalled:
-            return in_doubt("the worker stood still while this call was under way, and was ended")
+            return in_doubt("the worker's event loop was blocked while this call was under way")
         if self._kept.get(call, {}).get("again"):
             return in_doubt("two workers were lost while this call was under way")
         return None

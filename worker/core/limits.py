@@ -34,7 +34,7 @@ SMALLEST_REPLY = 64
 class LimitReached(DeputizeError):
     """What ends the work before the final turn: a regular termination, not a failure. ``str`` names limit and value.
 
-    With None as its value ``limit`` is the reason in words, as where the model was asked for its output in vain.
+    With None as its value ``limit`` is the reason in words, as where the model did not hand in its output.
     """
 
     def __init__(self, reason: TerminationReason, limit: str, value: object) -> None:
@@ -97,12 +97,12 @@ class Meter:
         self.price = model.price()
         if self.limits.max_cost_usd is not None and self.price is None:
             detail = (
-                f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
+                f"maxCostUsd cannot be enforced: the price of {model.name} is not known. Use maxTokens, or leave it out"
             )
             raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
         if cap and self.price is None and not model.name.startswith("scripted"):
             raise Refused(
-                f"{cap} cannot be held: the price of {model.name} is not known. "
+                f"{cap} cannot be enforced: the price of {model.name} is not known. "
                 "The operator of this service can set it in `prices`"
             )
 

@@ -2,7 +2,7 @@
 
 A turn is one reply of the model and the results of its calls. Each part is stored as soon as it is complete:
 
-- When a reply begins: the cost that is owed for it even if it never ends.
+- When a reply begins: the cost that is billed for it even if it never ends.
 - With the reply: its message, which contains the calls, and the counts, in one write.
 - Before a call that may have an effect: its start, in the ledger; after it: its result there, and the end of its step.
 - With the last result: all of them as one message, and the counts, in one write that also clears the ledger.

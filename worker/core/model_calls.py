@@ -54,7 +54,7 @@ _UNCLEAR = (
 QUESTIONS = {
     Ending.EMPTY: (ASK_FOR_REPORT, 1, _NO_REPORT),
     Ending.IMITATION: (ASK_FOR_CALL, 2, _NO_CALL),
-    Ending.NO_OUTPUT: (ASK_FOR_OUTPUT, 1, "the model was asked for its output in vain"),
+    Ending.NO_OUTPUT: (ASK_FOR_OUTPUT, 1, "the model was asked for its output and did not hand it in"),
     Ending.UNCLEAR: (ASK_FOR_WHOLE, 2, _UNCLEAR),
 }
 """What the model is asked, how often in a row at most, and why the run fails after that."""
@@ -113,8 +113,8 @@ class ModelCalls:
     def ask(self, reply: Reply, ending: Ending) -> None:
         """Asks the model for what its reply lacks: the rest, a report, a real call or the output.
 
-        Where it was asked in vain before: raises ``ModelUnavailable``, and for the output ``LimitReached``, whose final
-        turn forces it. Raises ``Refused`` for a refusal.
+        Where it was asked before and did not comply: raises ``ModelUnavailable``, and for the output ``LimitReached``,
+        whose final turn forces it. Raises ``Refused`` for a refusal.
         """
         match ending:
             case Ending.REFUSED:
@@ -193,12 +193,12 @@ class ModelCalls:
                         return replace(reply, usage=usage)
 
     def _begin(self, usage: Usage, counted: bool) -> None:
-        """Stores what is owed for the reply under way, and that its turn is not yet complete."""
+        """Stores what is billed for the reply under way, and that its turn is not yet complete."""
         self.run.meter.begin_reply(usage, counted=counted)
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Stores the counts, so that the usage owed survives this worker; conversation and counts are consistent."""
+        """Stores the counts, so that the billed usage survives this worker; conversation and counts are consistent."""
         self.run.checkpoint(self.conversation.checkpoint())
 
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:

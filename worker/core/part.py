@@ -42,7 +42,7 @@ class Work:
     """None in a run without a model."""
     until_stopped: UntilStopped
     in_time: InTime
-    """The run's own time stands still meanwhile."""
+    """The run's own time is paused meanwhile."""
 
 
 class Part:

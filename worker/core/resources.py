@@ -48,7 +48,7 @@ class Resources(Protocol):
 
     @property
     def given_up(self) -> str:
-        """Why the run is not gone on with; "" where it is."""
+        """Why the run is given up; "" if it continues."""
         ...
 
     @property

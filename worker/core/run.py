@@ -192,7 +192,7 @@ class Run:
             await opening
 
     async def _end_steps(self) -> None:
-        """Counts the calls that earlier attempts left under way, and ends their steps: they are not gone on with."""
+        """Counts the calls that earlier attempts left under way, and ends their steps: they are not continued."""
         self.context.meter.tool_calls += len(self.claim.ledger)
         doubt = in_doubt(f"{interrupted_because(self.claim)} while this call was under way")
         for step in recall_steps(self.context.steps, self.claim, await self.resources.events()):
@@ -218,7 +218,7 @@ class Run:
         claim, worker = self.claim, self.resources.worker
         ending = "was handed over: its worker was stopped" if claim.past.handed_over else "lost its worker"
         started = RunStarted(worker=worker, model=model, tools=[*tools], limits=claim.limits, further_tools=[*further])
-        resumed = RunResumed(worker=worker, from_turn=self.context.meter.turns, reason=f"the attempt before {ending}")
+        resumed = RunResumed(worker=worker, from_turn=self.context.meter.turns, reason=f"the previous attempt {ending}")
         self.context.emit.emit(started if claim.is_first else resumed)
         self.context.emit.flush()  # callers wait for this sign that a worker has the run
 

@@ -103,7 +103,7 @@ class Supervision:
         raise TimeoutError
 
     async def in_time(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Awaits work that has a time of its own: that of the run stands still meanwhile."""
+        """Awaits work that has a time of its own: that of the run is paused meanwhile."""
         end = time.monotonic() + seconds
         with self.run.meter.paused():
             return await self.until_stopped(work, lambda: end - time.monotonic())

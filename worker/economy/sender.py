@@ -93,7 +93,7 @@ class BatchSender:
         begun = time.monotonic()
         if not (requests := await self.turns.take(send, collecting)):
             return False
-        if time.monotonic() - begun > self.pace.lease:  # it has stood still: another process may have settled the doubt
+        if time.monotonic() - begun > self.pace.lease:  # it was suspended: another process may have settled the doubt
             await self.turns.returned(send)
             return False
         try:

@@ -1,4 +1,4 @@
-"""Gates before a model's endpoint: one call of the whole fleet goes ahead, the others wait for what comes of it.
+"""Gates before a model's endpoint: one call of the whole fleet goes ahead, the others wait for its outcome.
 
 At an outage one call probes the endpoint (``admission/outage.py``). A prefix that delegations share in the endpoint's
 prompt cache is written by the first call that sends it. The others wait until its reply has begun, and then read from

@@ -50,7 +50,7 @@ MAX_ERROR = 300
 
 
 class Answer(NamedTuple):
-    """What came of a try: the HTTP status, if there was one, why it failed, if it did, and the Retry-After."""
+    """The outcome of a try: the HTTP status, if there was one, why it failed, if it did, and the Retry-After."""
 
     status: int | None = None
     error: str | None = None

@@ -42,7 +42,7 @@ END_SECONDS = 2.0
 class ChildPermissions:
     """The permission events of all children of one run, each published once in the run's own stream.
 
-    So who follows a run sees what any run below it asks. While a child waits for a person, the run's time stands still,
+    So who follows a run sees what any run below it asks. While a child waits for a person, the run's time is paused,
     too: it waits for the child.
     """
 

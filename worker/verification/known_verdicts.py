@@ -15,7 +15,7 @@ from ...shared.runs.store import RunStore, call_key, children_of
 from ..core.run_context import RunContext
 
 CHECKED = "checked"
-"""The field of the record with the changes that were checked last, and what the checks came to."""
+"""The field of the record with the changes that were checked last, and the result of the checks."""
 
 
 def attempt_key(parent: str, number: int) -> str:
@@ -31,13 +31,13 @@ def is_attempt(request: DelegationRequest) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KnownVerdicts:
-    """What the checks of one attempt and of those beside it came to, by the fingerprint of the changes."""
+    """The results of the checks of one attempt and of those beside it, by the fingerprint of the changes."""
 
     run: RunContext
     store: RunStore
 
     async def of(self, fingerprint: str) -> Verification | None:
-        """Returns what the same checks of the same changes came to, where another attempt has made them."""
+        """Returns the result of the same checks of the same changes, where another attempt has made them."""
         own, parent = self.run.claim.request, self.run.claim.request.parent_id
         others = await retried(partial(children_of, self.store, parent or ""))
         ids = [each.id for each in others.values() if is_attempt(each.request) and each.request.verify == own.verify]

@@ -139,7 +139,7 @@ class Rounds(Part):
 
 
 def with_verdict(result: ToolAgentResult, attempt: Attempt) -> ToolAgentResult:
-    """Returns the result with what its checks came to. One that falls short of what is required is a failure."""
+    """Returns the result with the result of its checks. One that falls short of what is required is a failure."""
     verification, request = attempt.verification, attempt.context.claim.request
     if verification is None:
         verification = Verification.incomplete("the run ended before") if request.verify else Verification()

@@ -20,7 +20,7 @@ MAX_LISTED = 20
 _STILL = "it fails as it did before the run"
 _REFUTING = {"failed": "fails", "missing": "did not run any more", "skipped": "was skipped, and was not before"}
 _UNDECIDED = {
-    "unsteady": "did not do the same twice",
+    "unsteady": "gave different results in two executions on the same files",
     "removed": "passed before, and is gone with the run's changes of its file",
     "unseen": "fails, and was left out before the run because another one failed",
     "silenced": "failed before, and is skipped now",
@@ -28,7 +28,7 @@ _UNDECIDED = {
 _ACCEPTED_AS = {"passed": "assertion", "skipped": "skip", None: "cases"}
 """The kind of suspicion that accepts what became of a test that failed before, by its state now."""
 _HINT = "; if the task asks for that, `accept` takes {} beside your own `protect`"
-_BY_CHANCE = {"flickering": "fails by chance: before the run it did not do the same twice"}
+_BY_CHANCE = {"flickering": "fails by chance: before the run, two executions on the same files gave different results"}
 STATES: Mapping[tuple[GroundState, GroundState], tuple[CheckOutcome, str]] = {
     ("green", "green"): ("no_regression", "it succeeds, as it did before the run"),
     ("red", "green"): ("evidence", "it failed before the run and succeeds now"),
@@ -37,8 +37,8 @@ STATES: Mapping[tuple[GroundState, GroundState], tuple[CheckOutcome, str]] = {
     ("red", "red"): ("preexisting", _STILL),
     ("trouble", "red"): ("preexisting", "it could not succeed before the run, and fails now"),
     ("green", "trouble"): ("refuted", "it succeeded before the run, and now it does not"),
-    ("red", "trouble"): ("refuted", "it failed before the run, and now it does not even end"),
-    ("trouble", "trouble"): ("inconclusive", "it ran neither before the run nor after"),
+    ("red", "trouble"): ("refuted", "it failed before the run, and now it has no result"),
+    ("trouble", "trouble"): ("inconclusive", "it had no result before the run or after it"),
 }
 """By the states on base and candidate, where no tests are known. Any state that is unknown is inconclusive."""
 WORST: Mapping[CheckOutcome, Verdict] = {"tampered": "refuted", "refuted": "refuted", "inconclusive": "inconclusive"}
@@ -147,7 +147,7 @@ class Observations:
         base, candidate = self.base, self.candidate
         outcome, why = STATES[base.state, candidate.state]
         if outcome in ("refuted", "evidence") and self._flickers(lambda one: one.state):
-            return Judgement("inconclusive", "it does not do the same each time that it runs on the same files")
+            return Judgement("inconclusive", "it gave different results in two executions on the same files")
         if self.is_unreadable and base.state == candidate.state == "red":
             return Judgement("preexisting", f"{_STILL}, and it cannot be made to report its tests")
         reason = candidate.why if candidate.state == "trouble" else ""
@@ -161,7 +161,7 @@ class Observations:
         before, now = self.base.report or Report(), self.candidate.report or Report()
         tests = self._compared(before, now)
         if self.base.state == self.candidate.state == "trouble":
-            return Judgement("inconclusive", f"it ran neither before nor after: {self.candidate.why}")
+            return Judgement("inconclusive", f"it had no result before the run or after it: {self.candidate.why}")
         if any(tests[kind] for kind in _REFUTING):
             return Judgement("refuted", _words(tests, _REFUTING), tests)
         if any(tests[kind] for kind in _UNDECIDED):

@@ -1,5 +1,5 @@
 -- Finds delegations whose deadline has passed: a running one whose worker fell silent is fenced off, counted as one that
--- lost its worker (unless that stood still, which stalled.lua counts), and queued again; a queued one that no worker
+-- lost its worker (unless that was blocked, which stalled.lua counts), and queued again; a queued one that no worker
 -- claimed is named too, so that another ticket is sent. Both are in the queue then.
 -- One that waits for others (after) is named when they have decided about it: all have succeeded, or one has not. Else
 -- it is looked at again when one of them ends (file.lua), or after ten minutes.

@@ -1,4 +1,4 @@
--- A worker process whose event loop stood still is ended: its run is marked before that, and its lease ends after it.
+-- A worker process whose event loop is blocked is ended: its run is marked before that, and its lease ends after it.
 -- KEYS: record, leases · Arguments: id, fence, ends_lease · Returns 'marked', or 'fenced' where the fence is another's.
 local arguments = cjson.decode(ARGV[1])
 local record, leases = KEYS[1], KEYS[2]

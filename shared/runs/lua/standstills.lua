@@ -1,4 +1,4 @@
--- How often workers stood still while they had a run. A number of completed turns since then takes one of them back, and
+-- How often workers were blocked while they had a run. A number of completed turns since then takes one of them back, and
 -- not the next turn: a run that brings its workers to a standstill answers other calls in between.
 local CLEAN_TURNS = 10
 

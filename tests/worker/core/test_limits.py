@@ -368,7 +368,7 @@ async def test_a_budget_ends_the_run_before_it_is_exceeded(
 async def test_a_money_limit_for_a_model_without_a_price_is_refused(bench: Bench, tmp_path: Path) -> None:
     result = await bench.run(model=script(tmp_path, [say("done")]), limits={"max_cost_usd": 1})
     assert result.termination_reason == "refused"
-    assert "maxCostUsd cannot be held" in result.summary
+    assert "maxCostUsd cannot be enforced" in result.summary
 
 
 @pytest.mark.requirement("P-20")

@@ -151,7 +151,7 @@ class EndpointPace:
     async def refused(self, call: PacedCall, error: str, retry_after: float | None) -> float | None:
         """Reports a refusal. Returns the seconds until the next grant, or None where it concerns this call alone."""
         self.window.leave(call)
-        self.window.size = 1  # the next one shows whether it was this call's own trouble
+        self.window.size = 1  # the next one shows whether the cause was this call alone
         now, call.token = time.monotonic(), call.token or secrets.token_hex(8)
         answer, milliseconds, successes = await self._send(
             "refused",

@@ -1,4 +1,4 @@
-"""Programs of tests that are made to fail where they end: a command that succeeds all the same forgives them.
+"""Programs of tests that are made to fail where they end: a command that still succeeds ignores failures.
 
 The code under test may decide how its process ends: by a trap, a hook of the exit, a destructor, a handler of what
 nothing catches. Where only an exit code is known, each program that the command names prints a word and fails, behind
