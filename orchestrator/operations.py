@@ -116,7 +116,7 @@ class Operations:
         """Returns a filtered page, newest first; ``cursor`` is that of the previous page.
 
         With ``for_review`` those that ended with changed files, of the newest 500 that succeeded and the newest 500
-        that failed: verified and small ones first, then by what speaks against them. It has no next page.
+        that failed: by verdict and number of warnings, then by changed lines. It has no next page.
         """
         ...
 

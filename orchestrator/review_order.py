@@ -1,4 +1,4 @@
-"""The order in which results are worth a review: verified and small ones first, then by what speaks against them."""
+"""The order in which results are worth a review: by verdict and warnings, then by size."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def in_order_of_review(found: Iterable[Delegation]) -> list[tuple[Delegation, st
 
 
 def _key(result: ToolAgentResult) -> tuple[int, int]:
-    """Returns what results are sorted by: the number of risks, an unproven verdict more than one, then the lines."""
+    """Returns what results are sorted by: the verdict's rank plus the kinds of warnings, then the changed lines."""
     return VERDICTS.index(result.verification.verdict) + len(_risks(result)), sum(_lines(result))
 
 
 def _reason(result: ToolAgentResult) -> str:
-    """Returns the size of the change and what speaks against it, as `+3 -1 in 1 file, 1 claim refuted`."""
+    """Returns the size of the change and its warnings, as `+3 -1 in 1 file, 1 claim refuted`."""
     added, removed = _lines(result)
     return ", ".join([f"+{added} -{removed} in {count(len(result.file_changes), 'file')}", *_risks(result)])
 

@@ -29,7 +29,7 @@ from .guards import redis_guard
 from .schedules import PAUSED, notice_of, request_of
 
 LATE_SECONDS = 10
-"""How late a time may be to begin its own delegation. Of all that are later only one does: no service was there."""
+"""How late a time may be to start its own delegation. Older missed times start one delegation together."""
 LOOK_SECONDS = 1.0
 KEY_SECONDS = 7 * 24 * 3600
 

@@ -37,7 +37,7 @@ END_SECONDS = 5.0
 
 
 class Triggered(Wire):
-    """What came of a delivery."""
+    """The outcome of a delivery."""
 
     outcome: Literal["started", "continued", "sent", "nothing"]
     """``started`` and ``continued``: a new delegation; ``sent``: a message to one that is under way; ``nothing``: see
@@ -47,7 +47,7 @@ class Triggered(Wire):
     replayed: bool = False
     """Whether an earlier try of the same delivery had this outcome."""
     reason: str | None = None
-    """Why nothing came of it."""
+    """Why no work began."""
 
 
 class StartsNothing(Exception):
@@ -86,7 +86,7 @@ class Delivery:
 
     @property
     def kept_under(self) -> str:
-        """The key in Redis that states what came of it."""
+        """The key in Redis that states its outcome."""
         return kept_for(self.key, self.trigger.owner)
 
 
@@ -108,7 +108,7 @@ async def carry_out(service: Delegations, settings: Settings, delivery: Delivery
 
 
 async def _known(service: Delegations, delivery: Delivery) -> Triggered | None:
-    """Returns what came of an earlier try of the delivery."""
+    """Returns the outcome of an earlier try of the delivery."""
     id, sent = await service.store.redis.hmget(delivery.kept_under, "id", "message")
     return id and Triggered(outcome="sent" if sent else delivery.begun, delegation_id=id, replayed=True)
 

@@ -348,7 +348,7 @@ class DelegationRequest(Request):
     """How often a result that falls short of `require` goes back to the model."""
     verify_timeout_seconds: float = _bounded(VERIFY_SECONDS, "verifyTimeoutSeconds", allow_inf_nan=False)
     """Seconds for each execution of a check's command that has no `timeoutSeconds` of its own. All checks of a round
-    together have ten times as long. The time of the run stands still meanwhile."""
+    together have ten times as long. The time of the run is paused meanwhile."""
     verify_early: bool = True
     """Whether the run ends before its first turn where a check's command cannot start on the files as they are."""
     after: list[After] = Field(default_factory=list, max_length=MAX_AFTER, exclude_if=lambda after: not after)

@@ -183,7 +183,7 @@ def outcome(result: ToolAgentResult) -> str:
 
 
 def question_of(asked: PermissionQuestion) -> list[str]:
-    """Returns the lines about a call that waits for permission; its title is the heading of each door.
+    """Returns the lines about a call that waits for permission; each interface shows its title as the heading.
 
     The text of the call is last, and each line of it is marked, so that none of them passes for one of the others.
     """

@@ -26,7 +26,7 @@ COMMANDS = {
     "watch": ("watcher:watch", "Follow delegations until they are finished."),
     "show": ("show:show", "Show one delegation: its result, events, steps or patch."),
     "list": ("show:list_", "List delegations, newest first."),
-    "cost": ("reports:cost", "Show what delegations cost, by day, model, session or label, and the dearest."),
+    "cost": ("reports:cost", "Show what delegations cost, by day, model, session or label."),
     "apply": ("apply:apply", "Apply a run's changes to your directory."),
     "merge": ("merge:merge", "Merge the changes of several runs, and check the merged files."),
     "deliver": ("follow_up:deliver", "Push the changes of a run over a git repository as a branch."),

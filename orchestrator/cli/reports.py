@@ -94,7 +94,7 @@ def _group(value: str) -> str:
     default="day",
     show_default=True,
     metavar="GROUP",
-    help="day, model, session, label, label:KEY for one label's values, or delegation for the ten dearest.",
+    help="day, model, session, label, label:KEY for one label's values, or delegation for the ten most expensive.",
 )
 @click.option("--since", type=SINCE, metavar="WHEN", help="Delegations accepted since: 7d, 24h, or a date (UTC).")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
@@ -117,7 +117,7 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
     _show_money(report)
     output.note("the cost of subagents counts as theirs here; the result of their parent has it, too")
     if by not in ("day", "delegation") and len(report.items) == MOST_GROUPS:
-        output.note(f"at most the {MOST_GROUPS:,} dearest are shown; the total has all")
+        output.note(f"at most the {MOST_GROUPS:,} most expensive are shown; the total has all")
     if unpriced := report.total.unpriced:
         many = count(unpriced, "delegation")
         output.note(f"the cost of {many} is not known: the price of the model is not")
@@ -199,7 +199,7 @@ async def redeliver(id: str) -> None:
 @click.option("--secret-name", metavar="NAME", help="The secret of the service's settings that signs.")
 @asynchronous
 async def test(url: str, secret_name: str | None) -> Exit:
-    """Send a notification to URL now, and print what came of its first try.
+    """Send a notification to URL now, and print the outcome of its first try.
 
     It is about a delegation that is cancelled before it begins. Where the try fails, it is repeated as any other one.
     """
@@ -210,7 +210,7 @@ async def test(url: str, secret_name: str | None) -> Exit:
         try:
             tried = await _first_try(service.client, made.id)
         except ScopeMissing:
-            output.line(f"{made.id}  is notified; a token with the scope read shows what comes of it")
+            output.line(f"{made.id}  is notified; a token with the scope read shows its outcome")
             return Exit.SUCCEEDED
     came = tried.error or f"HTTP {tried.status}"
     is_delivered = tried.state == "delivered"

@@ -316,7 +316,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
 @click.option(
     "--for-review",
     is_flag=True,
-    help="Only those that changed files: verified and small ones first, then by what speaks against them.",
+    help="Only those that changed files: by verdict and number of warnings, then by changed lines.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
 @asynchronous

@@ -151,7 +151,7 @@ class Wait:
         self._ask = call.ask
         self._states = RunStates()
         self._passed: set[str] = set()
-        """The requests that were asked, whatever came of it: none is asked twice in one call."""
+        """The requests that were asked, whatever the outcome: none is asked twice in one call."""
         self._news = asyncio.Event()
         """Set when a request may have come or been answered."""
         self._question = ""

@@ -179,7 +179,7 @@ async def list_delegations(service: Service, wanted: Annotated[DelegationFilter,
     """Lists delegations, newest first, long texts cut. ``nextCursor`` is the next page's cursor, null on the last.
 
     With ``forReview`` those that ended with changed files, of the newest 500 that succeeded and the newest 500 that
-    failed: verified and small ones first, then by what speaks against them. ``reasons`` has why, and there is one page.
+    failed: by verdict and number of warnings, then by changed lines. ``reasons`` names the warnings; there is one page.
     """
     return await service.list(
         status=wanted.status,

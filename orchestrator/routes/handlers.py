@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 WITHHELD = "withheld: the token lacks the scope read"
 STATE = ("id", "status", "created_at", "started_at", "finished_at", "attempt", "effective_limits", "paused")
-"""The fields of a delegation that disclose neither what it is about nor what came of it."""
+"""The fields of a delegation that disclose neither what it is about nor its outcome."""
 
 Id = Annotated[str, Path(description="The id of the delegation.", examples=["dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"])]
 Name = Annotated[

@@ -26,7 +26,7 @@ class CostFilter(Filter):
     """Whose cost to add up, and how."""
 
     by: str = Field(default="day", max_length=MAX_NAME)
-    """``day``, ``model``, ``session``, ``label``, ``label:KEY`` or ``delegation``: the ten dearest."""
+    """``day``, ``model``, ``session``, ``label``, ``label:KEY`` or ``delegation``: the ten most expensive."""
     since: datetime | None = None
     """Only delegations accepted since then; without an offset it is UTC."""
 

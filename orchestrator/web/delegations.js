@@ -80,7 +80,7 @@ export function facts(delegation) {
 export const childrenOf = (amount) => `${number(amount)} ${amount === 1 ? "child" : "children"}`;
 
 /**
- * One line: what it does, and why; of a finished one what came of it. `open`: how many children are not finished;
+ * One line: what it does, and why; of a finished one its outcome. `open`: how many children are not finished;
  * `hold`: why none can begin.
  */
 export function nowText(item, open, hold = "") {

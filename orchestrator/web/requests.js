@@ -42,7 +42,7 @@ function gist({ details, step, reason }) {
 export class Requests {
   #cards = new Map();
   #reported = new Set();
-  /** Those whose answer is on its way: what became of it is known when it has arrived. */
+  /** Those whose answer is on its way: its outcome is known when it has arrived. */
   #sent = new Set();
   #loaded = false;
   #items = [];

@@ -89,13 +89,13 @@ class CostReport(Wire):
     since: Timestamp | None = None
     """Only delegations that were accepted since then are counted; null: all."""
     items: list[Cost] = Field(default_factory=list[Cost])
-    """One entry per group: each day, the 1,000 dearest of other groups, the ten dearest of single delegations."""
+    """One entry per group: each day, the 1,000 most expensive of other groups, the ten most expensive delegations."""
     total: Cost = Cost(key=None)
     """All groups together."""
     caps: list[CapUse] = Field(default_factory=list[CapUse])
     """The caps on money that hold now, each with its use; those of the caller's owner, or all for the scope `all`."""
     forecasts: list[Forecast] = Field(default_factory=list[Forecast])
-    """The delegations that run now, the dearest ones at their end first, at most 100."""
+    """The delegations that run now, those that will cost most first, at most 100."""
 
 
 Bill = Sequence[Any]
@@ -138,7 +138,7 @@ def group_keys(by: str) -> Callable[[Bill], Iterable[str | None]]:
 
 
 def added_up(bills: Sequence[Bill], by: str, since: datetime | None) -> CostReport:
-    """Returns days in their order, of everything else the dearest with the highest cost first."""
+    """Returns days in their order, of everything else the most expensive first."""
     if by == "delegation":
         dearest = [_sum(bill[0], [bill]) for bill in nsmallest(DEAREST, bills, key=_rank)]
         return CostReport(by=by, since=since, items=dearest, total=_sum(None, bills))

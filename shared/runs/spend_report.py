@@ -56,7 +56,7 @@ async def _caps_of_settings(redis: Any, spend: SpendSettings) -> list[Cap]:
 
 
 async def forecasts(redis: Any, owner: str | None = None) -> list[Forecast]:
-    """Returns those of the delegations that run now and have a price, of an owner or all, the dearest one first."""
+    """Returns those of the delegations that run now and have a price, of an owner or all, the highest first."""
     ids = await redis.zrange(LEASES, 0, -1)
     records = await fields_of_records(redis, ids, "path", "progress", "limits", OWNER)
     spent, roots = Counter[str](), dict[str, tuple[Progress, Limits]]()

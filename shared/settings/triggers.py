@@ -88,7 +88,7 @@ class TriggerSettings(BaseModel):
     author: Pointer | None = None
     """Where the name of the delivery's author is."""
     allowed: list[str] = []
-    """Authors whose deliveries begin work, to the letter; ``["*"]``: everyone who can cause a delivery."""
+    """Authors whose deliveries begin work, compared exactly with case; ``["*"]``: everyone who can cause a delivery."""
     when: dict[Pointer, Any] = {}
     """Further values that a delivery needs, by pointer: a value, or a list of which it is one."""
     task: str = Field(min_length=1)

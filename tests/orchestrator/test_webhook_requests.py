@@ -174,7 +174,7 @@ async def test_with_a_token_that_may_only_submit_the_id_of_a_test_is_printed(
         here: dict[str, Any] = {"DEPUTIZE_URL": str(http.base_url), "DEPUTIZE_TOKEN": secret_of("submit")}
         done = await deputize("webhooks", "test", URL, **here)
     (id,) = service.runs
-    assert (done.code, done.out) == (0, f"{id}  is notified; a token with the scope read shows what comes of it\n")
+    assert (done.code, done.out) == (0, f"{id}  is notified; a token with the scope read shows its outcome\n")
 
 
 async def test_a_delegation_without_a_webhook_has_nothing_to_send_again(url: str, service: FakeService) -> None:
