@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,10 +25,23 @@ from .runs.keys import KEY_PREFIX
 from .sentinel import SentinelAddress, is_of_sentinel
 from .settings import Settings
 
+NO_WRITES_SECONDS = 0.5
+_TAKE_NO_WRITES = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
+_NO_WRITES = ("MISCONF ", "NOREPLICAS ")
+"""Marks of refusals that have no class of their own."""
+
+
+class _NoNotes(kombu_redis.QoS):
+    """Of a channel that keeps no notes of tickets."""
+
+    def restore_visible(self, *_: Any, **__: Any) -> None:
+        """Restores nothing. To look for notes takes a write, which ended a worker where Redis took none."""
+
 
 class SafeChannel(kombu_redis.Channel):
     """Keeps a worker alive through Redis restarts and invalid queue entries, and reuses its client."""
 
+    QoS = _NoNotes
     receivers = 0
     _client: Any = None
 
@@ -48,6 +62,16 @@ class SafeChannel(kombu_redis.Channel):
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             log.warning("an entry of the queue is not a ticket and is dropped", extra={"cause": repr(error)[:300]})
             return True
+
+    def _queue_bind(self, *arguments: Any, **options: Any) -> None:
+        """Lets a worker connect again after a pause where Redis takes no writes; any other error ends it."""
+        try:
+            super()._queue_bind(*arguments, **options)
+        except redis.exceptions.ResponseError as error:
+            if not isinstance(error, _TAKE_NO_WRITES) and not any(mark in str(error) for mark in _NO_WRITES):
+                raise
+            time.sleep(NO_WRITES_SECONDS)
+            raise redis.exceptions.ConnectionError(f"Redis takes no writes: {error}") from error
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         """Reuses the client: redis-py takes longer to create one than to use it, and the pool is shared anyway."""

@@ -14,6 +14,7 @@ import pytest
 import redis
 from celery import Celery, signals
 from redis.client import PubSub
+from redis.exceptions import NoPermissionError
 
 import deputize.shared.queue
 from deputize.shared.errors import Misconfigured, Unavailable
@@ -149,6 +150,30 @@ def test_the_first_send_after_a_restart_of_redis_succeeds(redis_process: RedisPr
     redis_process.start()
     send_tickets(app, [Ticket("after")])
     assert served(app)[-1] == "after"
+    app.close()
+
+
+@pytest.mark.parametrize("setting", ["maxmemory", "min-replicas-to-write"])
+def test_a_queue_is_bound_when_redis_takes_writes_again(redis_process: RedisProcess, setting: str) -> None:
+    """Celery's worker connects again after a lost connection, and ends after any other error."""
+    app = app_for(redis_process.url)
+    with app.connection_for_read() as connection:
+        queue, channel = app.amqp.queues[QUEUE], connection.default_channel
+        redis_process.client.config_set(setting, 1)
+        with pytest.raises(redis.ConnectionError, match="takes no writes"):
+            queue(channel).declare()
+        channel.qos.restore_visible()
+        redis_process.client.config_set(setting, 0)
+        queue(channel).declare()
+    app.close()
+
+
+def test_a_queue_that_may_not_be_bound_is_a_mistake(redis_process: RedisProcess) -> None:
+    app = app_for(redis_process.url)
+    with app.connection_for_read() as connection:
+        redis_process.client.execute_command("ACL", "SETUSER", "default", "-sadd")
+        with pytest.raises(NoPermissionError):
+            app.amqp.queues[QUEUE](connection.default_channel).declare()
     app.close()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -34,6 +35,12 @@ class Store:
     fill: Callable[[], object]
     free: Callable[[], object]
     cause: str
+
+    @property
+    def refused_connections(self) -> int:
+        """How many times a worker has connected in vain: its first commands were refused."""
+        found: Any = self.redis.client.info("commandstats")
+        return sum(found.get(f"cmdstat_{name}", {}).get("rejected_calls", 0) for name in ("ping", "sadd"))
 
 
 @pytest.fixture
@@ -87,7 +94,7 @@ async def test_a_store_without_writes_refuses_with_the_reason_and_runs_go_on_aft
         served(fleet.service) as url,
         httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url, timeout=30) as http,
     ):
-        await fleet.start(program=WORKER)
+        worker = await fleet.start(program=WORKER)
         ended = await fleet.run(model=script(tmp_path, [call("bash", command="true")], [say("done")]))
         id = await fleet.hand_over(model=effects(tmp_path, counting, "run", delay=0.1), tools=["*"])
         await fleet.until_event(id, "step_completed")
@@ -105,8 +112,11 @@ async def test_a_store_without_writes_refuses_with_the_reason_and_runs_go_on_aft
             assert rows["redis memory"] == "✗"
             # What has ended can be removed.
             assert (await fleet.service.prune(older_than=0)).ids == [ended.delegation_id]
+        store.redis.client.client_kill_filter(_type="normal", skipme=True)
+        await until(lambda: store.refused_connections > 0)
         store.free()
         result = await fleet.result(id)
+        assert worker.returncode is None
         assert result.attempts == 1
         assert await check(fleet, counting, result, "run") == []
 
