@@ -52,6 +52,8 @@ class Member:
     older: bool = False
     process: Popen[str] | Forked | None = None
     starts: int = 0
+    is_being_ended: bool = False
+    """Whether a fault ends it, and starts another one. The other lane's faults leave it alone."""
 
     @property
     def pid(self) -> int:
@@ -113,6 +115,7 @@ class Stage:
 
     async def end(self, member: Member, number: signal.Signals, seconds: float = 60) -> None:
         """Ends a process, and starts another one in its place. Shows where one stands that does not end in time."""
+        member.is_being_ended = True
         member.signal(number)
         member.signal(signal.SIGCONT)
         try:
@@ -123,10 +126,11 @@ class Stage:
             log = (self.folder / f"{member.name}-{member.starts}.log").read_text()
             self.wrong.append(f"{member.name} has not ended {seconds:.0f} s after {number.name}:\n{log[-6000:]}")
         await self.start(member)
+        member.is_being_ended = False
 
     async def replace_ended(self) -> list[str]:
         """Starts others for those that have ended by themselves; returns their names."""
-        ended = [each for each in self.members.values() if each.has_ended]
+        ended = [each for each in self.members.values() if each.has_ended and not each.is_being_ended]
         for each in ended:
             await self.start(each)
         return [each.name for each in ended]

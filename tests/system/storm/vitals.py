@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -43,11 +44,13 @@ class Vitals:
     processes: dict[str, Held] = field(default_factory=dict[str, Held])
     keys: Counter[str] = field(default_factory=Counter[str])
     bytes: int = 0
+    on_disk: int = 0
+    """Bytes of the disk of the workspaces, when those of the wave are removed."""
     children: int = 0
 
     @classmethod
     async def of(cls, stage: Stage) -> Vitals:
-        found = cls(children=len(descendants()))
+        found = cls(on_disk=shutil.disk_usage(stage.home).used, children=len(descendants()))
         nodes = {f"redis {number}": node.process.pid for number, node in enumerate(stage.servers.nodes)}
         for name, pid in ({each.name: each.pid for each in stage.members.values()} | nodes).items():
             with suppress(OSError):
@@ -60,6 +63,7 @@ class Vitals:
 
     def lines(self) -> Iterator[str]:
         yield f"Redis: {self.keys.total()} keys, {self.bytes / (1 << 20):.2f} MiB; {self.children} processes"
+        yield f"the disk of the workspaces: {self.on_disk / (1 << 20):.1f} MiB"
         yield from (f"{name}: {held}" for name, held in self.processes.items())
 
     def more_than(self, before: Vitals) -> Iterator[str]:
