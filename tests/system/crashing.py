@@ -52,6 +52,8 @@ class Counting:
             yield counting
 
 
+REPORTED = ("outcome unknown", "The disk was full while this ran")
+"""Marks in the answers of calls whose effects may be missing."""
 LONG = "".join(f"{number}: naïve\n" for number in range(200))
 
 
@@ -124,7 +126,7 @@ def _counted(what: str, times: int, doubts: list[str], mark: str) -> list[str]:
 
 
 def _doubts(history: list[dict[str, Any]]) -> list[str]:
-    """The arguments of the calls whose outcome was reported as unknown."""
+    """The arguments of the calls that are reported as of unknown outcome, or as failed on a full disk."""
     calls = {
         block["id"]: json.dumps(block["input"])
         for message in history
@@ -135,7 +137,7 @@ def _doubts(history: list[dict[str, Any]]) -> list[str]:
         calls[block["tool_use_id"]]
         for message in history
         for block in message["content"]
-        if block["type"] == "tool_result" and "outcome unknown" in block["content"]
+        if block["type"] == "tool_result" and any(mark in block["content"] for mark in REPORTED)
     ]
 
 

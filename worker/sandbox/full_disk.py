@@ -23,8 +23,9 @@ T = TypeVar("T")
 WAIT_SECONDS = 60.0
 _SHORTEST, _LONGEST = 0.05, 1.0
 """Seconds between two tries."""
-_TRIES = 3
-"""What fails so often though the disk was not full afterwards does not fit."""
+_TRIES = 8
+"""What fails so often though the disk was not full afterwards does not fit. These tries take nearly four seconds, as
+another run may fill the disk again and again."""
 _FEW_BYTES, _FEW_FILES, _PART = 1 << 20, 64, 64
 """A disk with less room, and with less than one part in so many of all, counts as full."""
 _threads = BoundedSemaphore(THREADS // 2)
