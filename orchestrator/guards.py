@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
-from ..shared.connection import REDIS_DOWN
+from ..shared.connection import NO_WRITES, REDIS_DOWN
 from ..shared.errors import OutOfSpace, Unavailable
 from ..shared.settings import Settings
 from .home import is_full, no_space
@@ -44,15 +44,6 @@ def _guarded_function(function: Any) -> Any:
     return call
 
 
-_NO_WRITES = {
-    "'maxmemory'": "its memory is full. Remove what has ended (`deputize prune`), or raise maxmemory",
-    "rrors writing to the AOF": "it cannot write its log. Make room on its disk",
-    "unable to persist": "it cannot save its data. Make room on its disk",
-    "Not enough good replicas": "too few replicas follow it (min-replicas-to-write). Start them, or lower that number",
-}
-"""Causes by a part of the server's words, which are the same in all versions."""
-
-
 @asynccontextmanager
 async def redis_guard(settings: Settings) -> AsyncGenerator[None]:
     """Raises Unavailable for errors of Redis within the block."""
@@ -67,7 +58,7 @@ async def redis_guard(settings: Settings) -> AsyncGenerator[None]:
 
 
 def _refused(error: RedisError) -> str:
-    for mark, cause in _NO_WRITES.items():
+    for mark, cause in NO_WRITES.items():
         if mark in str(error):
             return f"Redis takes no writes: {cause}. Nothing was lost; runs that are under way wait, and go on then"
     return f"Redis refused a command ({error}); see the service's log"

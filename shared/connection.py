@@ -43,6 +43,13 @@ REFUSALS = re.compile(
     "|.*ACL failure in script"
 )
 """Replies of a server that refuses for now: it is full, read-only or busy, or its permissions must be corrected."""
+NO_WRITES = {
+    "'maxmemory'": "its memory is full. Remove what has ended (`deputize prune`), or raise maxmemory",
+    "rrors writing to the AOF": "it cannot write its log. Make room on its disk",
+    "unable to persist": "it cannot save its data. Make room on its disk",
+    "Not enough good replicas": "too few replicas follow it (min-replicas-to-write). Start them, or lower that number",
+}
+"""Causes for which a server takes no writes, by a part of its words, which are the same in all versions."""
 ANSWER_SECONDS = 5.0
 """Seconds a round trip may take; after that Redis counts as unreachable."""
 PACE_SECONDS = 0.004

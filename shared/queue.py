@@ -18,6 +18,7 @@ from celery.events.dispatcher import EventDispatcher
 from kombu.transport import redis as kombu_redis
 from kombu.utils.json import dumps
 
+from .connection import NO_WRITES
 from .errors import DeputizeError, Misconfigured, Unavailable
 from .log import log, masked
 from .own_process import keep_memory_private
@@ -26,9 +27,6 @@ from .sentinel import SentinelAddress, is_of_sentinel
 from .settings import Settings
 
 NO_WRITES_SECONDS = 0.5
-_TAKE_NO_WRITES = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
-_NO_WRITES = ("MISCONF ", "NOREPLICAS ")
-"""Marks of refusals that have no class of their own."""
 
 
 class _NoNotes(kombu_redis.QoS):
@@ -68,7 +66,8 @@ class SafeChannel(kombu_redis.Channel):
         try:
             super()._queue_bind(*arguments, **options)
         except redis.exceptions.ResponseError as error:
-            if not isinstance(error, _TAKE_NO_WRITES) and not any(mark in str(error) for mark in _NO_WRITES):
+            is_read_only = isinstance(error, redis.exceptions.ReadOnlyError)
+            if not is_read_only and not any(mark in str(error) for mark in NO_WRITES):
                 raise
             time.sleep(NO_WRITES_SECONDS)
             raise redis.exceptions.ConnectionError(f"Redis takes no writes: {error}") from error
