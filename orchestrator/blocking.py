@@ -14,7 +14,8 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import wraps
+from contextlib import suppress
+from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -93,19 +94,25 @@ class SyncOrchestrator:
             if self._closed:
                 raise RuntimeError("it is closed; make another SyncOrchestrator, or enter this one by `with`")
             if self._portal is None:
-                opened, self._ended = Future[BlockingPortal](), Future[None]()
-                work = self._serve(opened, self._ended)
-                self._thread = threading.Thread(target=asyncio.run, args=(work,), name="deputize", daemon=True)
-                self._thread.start()
-                try:
-                    self._portal, self._process = opened.result(), os.getpid()
-                except KeyboardInterrupt:
-                    if not opened.cancel() and opened.exception() is None:
-                        portal = opened.result()
-                        portal.start_task_soon(portal.stop, True)
-                    self._thread.join()  # what it has started ends before another one opens
-                    raise
-                atexit.register(self.close)
+                self._open()
+
+    def _open(self) -> None:
+        """Starts its thread, and waits until it has opened. Ctrl-C at any moment leaves it closed."""
+        opened, self._ended = Future[BlockingPortal](), Future[None]()
+        work = partial(self._serve, opened, self._ended)
+        self._thread = threading.Thread(target=lambda: asyncio.run(work()), name="deputize", daemon=True)
+        try:
+            self._thread.start()
+            self._portal, self._process = opened.result(), os.getpid()
+            atexit.register(self.close)
+        except KeyboardInterrupt:
+            self._portal = None
+            if not opened.cancel() and opened.exception() is None:
+                portal = opened.result()
+                portal.start_task_soon(portal.stop, True)
+            with suppress(RuntimeError):  # its thread has not begun, and ends at once if it does
+                self._thread.join()  # what it has started ends before another one opens
+            raise
 
     def close(self) -> None:
         """Ends its thread, its connections, and a stack that it started: unfinished delegations of that are paused."""

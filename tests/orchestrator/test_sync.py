@@ -235,6 +235,35 @@ print(orchestrator.start("x").status)
 """
 
 
+INTERRUPTED_AT_ITS_START = """
+import sys, threading
+from deputize import SyncOrchestrator
+def interrupt(frame, event, argument):
+    if (event, frame.f_code) == (EVENT, threading.Thread.start.__code__):
+        sys.setprofile(None)
+        raise KeyboardInterrupt
+sys.setprofile(interrupt)
+orchestrator = SyncOrchestrator()
+try:
+    orchestrator.open()
+except KeyboardInterrupt:
+    print(sum(each.name == "deputize" for each in threading.enumerate()))
+print(orchestrator.start("x").status)
+"""
+
+
+@pytest.mark.parametrize("event", ["call", "return"])
+async def test_an_interrupt_as_its_thread_starts_leaves_no_thread(redis_url: str, event: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-c", INTERRUPTED_AT_ITS_START.replace("EVENT", repr(event))),
+        env=environment(DEPUTIZE_REDIS_URL=redis_url),
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out.decode(), err.decode()) == (0, "0\nqueued\n", "")
+
+
 async def test_an_interrupted_opening_leaves_nothing_and_can_be_repeated(redis_url: str) -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
