@@ -145,6 +145,23 @@ async def test_no_command_runs_before_a_late_service_listens_whatever_its_health
         await until(restarted)
 
 
+async def test_a_command_waits_for_the_end_of_a_service_that_is_just_ending(tmp_path: Path, word: str) -> None:
+    async with beside(tmp_path / "run") as run, run(**serving(word)) as sandbox:
+        (server,) = processes_of("python3", word)
+        guard = parent(parent(server))
+        os.kill(init := parent(guard), signal.SIGSTOP)
+        os.kill(server, signal.SIGKILL)
+        await until(lambda: not command_line(guard))
+        answer = asyncio.create_task(said(sandbox, GET))
+        await asyncio.wait([answer], timeout=0.5)
+        os.kill(init, signal.SIGCONT)
+        assert (await answer).startswith(f"{word}[the service it ended with exit code 137, and was started again")
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 async def test_commands_neither_see_nor_kill_a_service(tmp_path: Path) -> None:
     async with beside(tmp_path / "run") as run, run(**serving("one")) as sandbox:
         assert await said(sandbox, "kill -9 -1; echo done", timeout=20) != "one"

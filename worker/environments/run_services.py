@@ -34,6 +34,7 @@ from ..workspace.tree_copy import SourceUnreadable, TreeCopy
 
 _SHELL = ("bash", "--noprofile", "--norc", "-c")
 _UNTIL_HEALTHY = 'until bash --noprofile --norc -c "$0"; do sleep 0.05; done'
+_END_SECONDS = 5.0
 _LOG_BYTES = 64 * 1024
 _SHOWN_CHARACTERS = 2000
 _RELAY = """
@@ -107,13 +108,15 @@ async def main():
                 await asyncio.sleep(0.02)
     loop.add_reader(channel, receive)
     tasks.add(loop.create_task(report()))
-    return os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, child, 0))[1])
+    ended = (await asyncio.to_thread(os.waitpid, child, 0))[1]
+    channel.shutdown(socket.SHUT_RDWR)
+    return os.waitstatus_to_exitcode(ended)
 code = asyncio.run(main())
 os._exit(code if code >= 0 else 128 - code)
 """
 """Starts the service and ends with it. Each pair of sockets that it gets is a listener and what ends its use.
 
-It reports once that the service accepts connections.
+It reports once that the service accepts connections, and closes its channel when the service has ended.
 """
 
 
@@ -181,6 +184,8 @@ class RunService:
         async with self._starting:
             if self._failure:
                 return [self._failure]
+            if self._process and self._channel_is_closed():  # its sandbox ends a moment later
+                await asyncio.wait([self._process.ended], timeout=_END_SECONDS)
             if not self.has_ended:
                 return []
             ended, last = f"the service {self.service.name} {self._ended()}", self._last_line
@@ -193,6 +198,14 @@ class RunService:
     def has_ended(self) -> bool:
         return self._process is not None and self._process.ended.done()
 
+    def _channel_is_closed(self) -> bool:
+        if not (self._channel and self.service.settings.port):
+            return False
+        try:
+            return not self._channel.recv(1, socket.MSG_PEEK)
+        except OSError as error:
+            return not isinstance(error, BlockingIOError)
+
     async def serve(self, listener: socket.socket, report: Report) -> None:
         """Lets the relay serve one command's socket until this is cancelled."""
         ours, theirs = socket.socketpair()
@@ -201,7 +214,9 @@ class RunService:
                 if self._channel:
                     socket.send_fds(self._channel, [b"."], [listener.fileno(), theirs.fileno()])
             except OSError as error:
-                report(f"[the service {self.service.name} cannot be reached: {error.strerror}]\n")
+                ended = "it has just ended; the next command starts it again"
+                why = ended if isinstance(error, ConnectionError) else error.strerror
+                report(f"[the service {self.service.name} cannot be reached: {why}]\n")
             finally:
                 listener.close()
                 theirs.close()
