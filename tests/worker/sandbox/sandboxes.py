@@ -17,6 +17,8 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 
 DAEMON = "mkfifo alive; setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive"
 """Leaves a process that has left its shell's session and would outlive it; ``anyone_alive`` sees it."""
+LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; while :; do read -rt 0.1 line; done <>never"
+"""Answers SIGTERM. A signal just before ``read`` waits is handled only after that, so it waits for short times."""
 
 
 @contextmanager

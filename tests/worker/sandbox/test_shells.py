@@ -21,9 +21,7 @@ from tests.processes.leaks import descendants
 from tests.processes.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
 from tests.worker.forked import in_child
-from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, sandbox_over
-
-LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line <>never"
+from tests.worker.sandbox.sandboxes import DAEMON, LAST_WORDS, anyone_alive, bash, sandbox_over
 
 
 async def started(sandbox: Bubblewrap, script: str) -> BackgroundShell:

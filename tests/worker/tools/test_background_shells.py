@@ -16,7 +16,7 @@ from deputize.worker.sandbox.shells import MAX_SHELLS, BackgroundShell
 from deputize.worker.tools.base import Effect, Kind, ToolResult
 from tests.runs.toolbench import EVERYTHING, Toolbench, open_toolbench
 from tests.waiting import until
-from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, sandbox_over
+from tests.worker.sandbox.sandboxes import DAEMON, LAST_WORDS, anyone_alive, sandbox_over
 
 WAIT_FOR_GO = "while ! [ -e go ]; do sleep 0.01; done"
 
@@ -303,7 +303,7 @@ async def test_a_shell_of_a_lost_worker_is_known_as_such(tmp_path: Path) -> None
 
 @pytest.mark.requirement("S000-080", "S000-081", "S000-082", "S000-083", "S000-078")
 async def test_a_killed_shell_may_say_its_last_words(desk: Toolbench) -> None:
-    id = await start(desk, "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line <>never")
+    id = await start(desk, LAST_WORDS)
     await until(lambda: not shell_of(desk, id).unread.empty)
     result = await desk.call("bash_kill", bash_id=id)
     assert re.fullmatch(rf"up\nbye\n\[bash_id: {id}, status: terminated, exit code: 0\]", result.content), (
