@@ -74,14 +74,15 @@ def connect(url: str, *, timeout: float | None = ANSWER_SECONDS, retries: int = 
     else:
         client = Redis.from_url(url, **options)
     pool: Any = client.connection_pool
-    pool.connection_class = _with_errors_of_uvloop(pool.connection_class)
+    pool.connection_class = _raising_where_closed(pool.connection_class)
     return client
 
 
-def _with_errors_of_uvloop(base: type[Any]) -> type[Any]:
-    """Returns that class of connections; writing to a closed transport raises ConnectionError, as with asyncio's own.
+def _raising_where_closed(base: type[Any]) -> type[Any]:
+    """Returns that class of connections; writing to one that is closed raises ConnectionError.
 
     uvloop raises RuntimeError there, which redis-py passes on: a run would end if Redis restarts between two commands.
+    Where another task closes the connection between the check and the write, redis-py writes to None.
     """
 
     class Connection(base):
@@ -90,6 +91,11 @@ def _with_errors_of_uvloop(base: type[Any]) -> type[Any]:
                 await super().send_packed_command(command, check_health)
             except RuntimeError as error:
                 raise ConnectionError(str(error)) from error
+
+        async def _send_packed_command(self, command: Any) -> None:
+            if self._writer is None:
+                raise ConnectionError("the connection was closed while this was sent")
+            await super()._send_packed_command(command)
 
     return Connection
 

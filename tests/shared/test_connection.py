@@ -200,6 +200,20 @@ def test_a_connection_that_closes_between_two_commands_is_opened_again(redis_url
     assert uvloop.run(ping_twice()) is True
 
 
+async def test_a_connection_that_another_task_closes_while_a_command_is_sent_has_an_error_of_redis(
+    redis_url: str,
+) -> None:
+    async with connect(redis_url) as redis:
+        held: Any = await redis.connection_pool.get_connection()
+        sending = asyncio.ensure_future(held.send_command("PING"))
+        await asyncio.sleep(0)
+        await held.disconnect(nowait=True)
+        with pytest.raises(ConnectionError, match="closed while this was sent"):
+            await sending
+        await redis.connection_pool.release(held)
+        assert await redis.ping()
+
+
 def test_a_script_publishes_on_the_channels_of_its_database() -> None:
     arguments = {"channel": "deputize:events", "id": "a"}
     assert json.loads(_encoded(arguments, 0)) == arguments
