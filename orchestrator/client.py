@@ -11,7 +11,7 @@ from contextlib import aclosing
 from functools import cache, partial
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, get_origin
+from typing import Any, Self, TypeVar, cast, get_origin
 from urllib.parse import quote
 from urllib.request import getproxies
 
@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 from ..shared import traceparent
 from ..shared.background import Backoff
 from ..shared.delegation import Delegation, Status
+from ..shared.disk_usage import Pruned
 from ..shared.errors import (
     Conflict,
     InboxFull,
@@ -42,13 +43,10 @@ from ..shared.log import log
 from ..shared.request import DelegationRequest
 from ..shared.text import visible
 from ..shared.wire import LONGEST_SHOWN
-from .operation import Operation, answer_of
+from .operation import Operation, types_of
 from .operations import AcceptedDelegation, PageOf, Service
 from .sockets import scheme_and_host
 from .uploads import AcceptedUpload, Upload
-
-if TYPE_CHECKING:
-    from ..shared.runs.disk import Pruned
 
 T = TypeVar("T")
 
@@ -196,8 +194,6 @@ class Client(Service):
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
     ) -> Pruned:
-        from ..shared.runs.disk import Pruned  # imports the Redis client, which most commands do not need
-
         body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
         return await self._read("POST", "/v1/delegations:prune", Pruned.model_validate, content=body)
 
@@ -245,7 +241,7 @@ class Client(Service):
         path, query, body = operation.request(given)
         timeout = httpx2.Timeout(operation.seconds, connect=CONNECT_SECONDS)
         answer = await self._send(operation.method, path, params=query, content=body, timeout=timeout)
-        kind = answer_of(getattr(Service, operation.name))
+        kind = types_of(getattr(Service, operation.name))["return"]
         if kind is AcceptedDelegation:
             return AcceptedDelegation(self._value(answer, _reader(Delegation)), "Idempotent-Replayed" in answer.headers)
         if kind is NoneType:

@@ -15,6 +15,7 @@ from ..shared import bus, traceparent
 from ..shared.compound_requests import MergeRequest
 from ..shared.connection import connect
 from ..shared.delegation import Delegation, Status
+from ..shared.disk_usage import DiskUsage, Pruned
 from ..shared.errors import Invalid, TooLarge, Unavailable
 from ..shared.events import Envelope, StepCompleted
 from ..shared.fleet import Fleet, PreparedEnvironment, ToolCard, WorkerCard
@@ -29,7 +30,6 @@ from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
 from ..shared.runs.capacity import EndpointCapacity, capacities
 from ..shared.runs.cost import CostReport, check_group
-from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.keys import record_key
 from ..shared.runs.losses import StoreLoss, losses_of
 from ..shared.runs.notification import Notification

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, wraps
-from importlib import import_module
 from typing import Any, TypeVar, get_type_hints
 from urllib.parse import quote
 
@@ -93,20 +92,10 @@ def _whole(value: Request | None) -> str:
     return value.model_dump_json(by_alias=True, exclude_unset=True)
 
 
-_LATE = {"DiskUsage": "disk", "Pruned": "disk", "Notification": "notification"}
-"""Types of ``shared.runs`` whose modules import the Redis client, which most commands do not need."""
-
-
 @cache
-def answer_of(function: Any) -> Any:
-    """Returns the type of an operation's answer."""
-    annotations: dict[str, str] = inspect.unwrap(function).__annotations__
-    late = {
-        name: getattr(import_module(f"..shared.runs.{module}", __package__), name)
-        for name, module in _LATE.items()
-        if any(name in text for text in annotations.values())
-    }
-    return get_type_hints(function, localns=late)["return"]
+def types_of(function: Any) -> Mapping[str, Any]:
+    """Returns the types of an operation's parameters, and that of its answer as ``return``."""
+    return get_type_hints(function)
 
 
 def operations_of(kind: type[Any]) -> tuple[Operation, ...]:

@@ -7,12 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from pydantic import Field
 
 from ..shared.compound_requests import MergeRequest
 from ..shared.delegation import Delegation, Status, ToolAgentResult
+from ..shared.disk_usage import DiskUsage, Pruned
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
 from ..shared.facts import MergeConflict
@@ -25,6 +26,7 @@ from ..shared.request import DelegationRequest, Deliver, Limits
 from ..shared.runs.capacity import EndpointCapacity
 from ..shared.runs.cost import CostReport
 from ..shared.runs.losses import StoreLoss
+from ..shared.runs.notification import Notification
 from ..shared.schedule import Schedule
 from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import Webhook
@@ -34,10 +36,6 @@ from .operation import Operation, operations_of, performed
 from .scopes import MCP_PATH, Scope
 from .uploads import AcceptedUpload
 from .workspace_files import FileList
-
-if TYPE_CHECKING:  # it imports the Redis client, which most commands do not need
-    from ..shared.runs.disk import DiskUsage, Pruned
-    from ..shared.runs.notification import Notification
 
 _READ, _SUBMIT, _APPROVE, _ADMIN = Scope.READ, Scope.SUBMIT, Scope.APPROVE, Scope.ADMIN
 _BODY = (400, 408, 413, 415, 422)
@@ -154,7 +152,7 @@ class Operations:
 
     @Operation("GET /v1/delegations/{id}/proof", _READ, "get_proof", 200, (404, 409))
     async def proof(self, id: str) -> Proof:
-        """Returns the signed statement of a verified result, with what repeats its checks. 409 where there is none."""
+        """Returns the proof of a verified result: a signed envelope, with what repeats its checks elsewhere."""
         ...
 
     @Operation("GET /v1/delegations/{id}/artifacts/{name}", _READ, "get_artifact", 200, (404, 422))

@@ -13,10 +13,10 @@ from starlette.responses import PlainTextResponse, Response
 
 from ...shared.compound_requests import Batch, MergeRequest
 from ...shared.delegation import Delegation, Status
+from ...shared.disk_usage import Pruned
 from ...shared.errors import Conflict, Invalid, TooLarge
 from ...shared.ids import ID
 from ...shared.message import MAX_MESSAGE_BYTES, MessageRequest, SentMessage
-from ...shared.proof.file import Proof
 from ...shared.request import (
     MAX_ENTRIES,
     MAX_NAME,
@@ -25,7 +25,6 @@ from ...shared.request import (
     Deliver,
     Limits,
 )
-from ...shared.runs.disk import Pruned
 from ...shared.text import count
 from ...shared.webhooks import Webhook
 from ...shared.wire import Request
@@ -232,12 +231,6 @@ class PatchResponse(Response):
 async def get_patch(service: Service, id: Id) -> PatchResponse:
     """Returns the changes in the workspace as a unified diff in git's format."""
     return PatchResponse(await service.patch(id))
-
-
-@handles("proof")
-async def get_proof(service: Service, id: Id) -> Proof:
-    """Returns the proof of a verified result: a signed envelope, with what repeats its checks on another machine."""
-    return await service.proof(id)
 
 
 @handles("artifact", response_class=PlainTextResponse)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature
 from types import ModuleType, NoneType
 from typing import Annotated, Any, TypeVar
 
@@ -14,7 +14,7 @@ from ...shared.request import DelegationRequest
 from ..access_tokens import RequestNote
 from ..auth import require_token
 from ..dependencies import Note, Service, join_trace
-from ..operation import Operation, answer_of
+from ..operation import Operation, types_of
 from ..operations import OPERATIONS
 from ..operations import Service as Signatures
 from ..problems import problem_responses
@@ -32,7 +32,8 @@ Name = Annotated[
 ]
 _HANDLES = "_handles"
 """The attribute of a function that has its operation, and the options of its route besides what the row has."""
-_PARAMETERS: dict[str, Any] = {"id": Id, "name": Name}
+_DESCRIBED: dict[str, Any] = {"id": Id, "name": Name}
+"""What describes a parameter of a path; one that is missing here has its type, and no description."""
 
 
 def handles(name: str, *, responses: dict[int | str, dict[str, Any]] | None = None, **options: Any) -> Callable[[F], F]:
@@ -77,10 +78,12 @@ def _plain(row: Operation) -> Callable[..., Any]:
         found = await getattr(service, row.name)(**given)
         return shown(found, note) if isinstance(found, Delegation) else found
 
-    kinds = {"service": Service, "note": Note}
-    kinds |= {name: _PARAMETERS[name] for name in signature(described).parameters if name != "self"}
+    kinds = {name: _DESCRIBED.get(name, kind) for name, kind in types_of(described).items()}
+    returned = kinds.pop("return")
+    if beside := [name for name in kinds if f"{{{name}}}" not in row.path]:
+        raise TypeError(f"{row.name} takes {beside} beside its path: add a function with `handles` in routes/ for it")
+    kinds = {"service": Service, "note": Note} | kinds
     parameters = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in kinds.items()]
-    returned = answer_of(described)
     made = Signature(parameters, return_annotation=None if returned is NoneType else returned)
     setattr(answer, "__signature__", made)  # noqa: B010 - for the type checker a function has none
     answer.__doc__ = described.__doc__

@@ -3,70 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from math import inf
-from typing import Any, Self
-
-from pydantic import Field
+from typing import Any
 
 from ..connection import Script, publish
 from ..delegation import Status
-from ..wire import Wire, now
+from ..disk_usage import DiskUsage, Kept, Pruned
+from ..wire import now
 from .cost import PAGE, fields_of_records
 from .keys import BILLS, INDEX, LEASES, PRUNE, keys_of, record_key
 from .record import AFTER, CONTINUES, DISK
 
-MAX_IDS = 1000
 REMOVED = Script("removed")
 RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
 """A record's key before and after its id, for scripts that look up ids themselves."""
-
-
-class DiskUsage(Wire):
-    """The size of the files of finished delegations."""
-
-    kept_bytes: int
-    """Bytes that they take together."""
-    delegations: int
-    """How many of them still have files."""
-    max_kept_bytes: int
-    """The setting ``workspace_kept_bytes``: where a worker keeps more, the files of those that ended first go."""
-
-    @classmethod
-    def of(cls, found: Sequence[Kept], most: int) -> Self:
-        return cls(
-            kept_bytes=sum(kept.disk for kept in found),
-            delegations=sum(kept.disk > 0 for kept in found),
-            max_kept_bytes=most,
-        )
-
-
-class Pruned(Wire):
-    """The removed delegations; with ``dry_run`` those that would be removed."""
-
-    removed: int
-    """How many delegations."""
-    freed_bytes: int
-    """The size of their files, as far as it is known; workers remove them a moment later."""
-    ids: list[str] = Field(default_factory=list)
-    """The first 1,000, those that ended first at the beginning."""
-    dry_run: bool = False
-    """Whether nothing was removed."""
-
-    @classmethod
-    def of(cls, gone: Sequence[Kept], *, dry_run: bool) -> Self:
-        ids = [kept.id for kept in gone[:MAX_IDS]]
-        return cls(removed=len(gone), freed_bytes=sum(kept.disk for kept in gone), ids=ids, dry_run=dry_run)
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A finished delegation."""
-
-    id: str
-    finished: str
-    disk: int
 
 
 async def disk_usage(redis: Any, most: int) -> DiskUsage:

@@ -24,6 +24,7 @@ from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.compound_requests import MergeRequest
 from deputize.shared.delegation import Delegation, FinalStatus, Status, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.disk_usage import DiskUsage, Kept, Pruned
 from deputize.shared.errors import Conflict, InboxFull, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted, TurnStarted
 from deputize.shared.facts import MergeConflict, Verification
@@ -34,7 +35,7 @@ from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessag
 from deputize.shared.proof.file import Proof
 from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
-from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
+from deputize.shared.runs.disk import chosen
 from deputize.shared.runs.messages import received
 from deputize.shared.runs.record import not_found
 from deputize.shared.runs.record_lists import brief, matches

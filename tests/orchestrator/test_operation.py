@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from deputize.orchestrator.operations import OPERATIONS
+from deputize.orchestrator.routes.handlers import router
 from deputize.shared.message import MessageMode
 from deputize.shared.request import Deliver
 
@@ -38,3 +39,8 @@ def test_arguments_are_in_the_path_the_query_or_the_body(name: str) -> None:
 
 def test_without_a_value_a_body_as_a_whole_is_an_empty_object() -> None:
     assert ROWS["deliver"].request({"id": "d", "wanted": None}) == (f"{ONE}/deliver", {}, "{}")
+
+
+def test_a_query_or_a_body_without_a_function_of_its_route_names_where_that_is_added() -> None:
+    with pytest.raises(TypeError, match=r"create takes \['request'\] beside its path: add a function with `handles`"):
+        router()

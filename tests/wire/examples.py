@@ -30,6 +30,7 @@ from deputize.shared.delegation import (
     ToolAgentResult,
     Usage,
 )
+from deputize.shared.disk_usage import DiskUsage, Pruned
 from deputize.shared.events import Envelope, RunFinished, RunQueued
 from deputize.shared.facts import Check, FileChange, GitFacts, Verification
 from deputize.shared.fleet import PreparedEnvironment, ToolCard, WorkerCard
@@ -40,7 +41,6 @@ from deputize.shared.proof.file import Proof
 from deputize.shared.request import DelegationRequest, Deliver, DirectoryWorkspace, Limits
 from deputize.shared.runs.capacity import EndpointCapacity
 from deputize.shared.runs.cost import CapUse, Cost, CostReport, Forecast
-from deputize.shared.runs.disk import DiskUsage, Pruned
 from deputize.shared.runs.losses import StoreLoss
 from deputize.shared.runs.notification import Notification
 from deputize.shared.schedule import Schedule
