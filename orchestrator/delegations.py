@@ -67,11 +67,15 @@ LOCAL_RECHECK_SECONDS = 1.0
 """Seconds without news after which a stream of this machine's stack reads its Redis, which may have stopped."""
 
 
+def notice(task: str, webhook: Any, label: str, value: str, key: str | None = None) -> DelegationRequest:
+    """Returns a request that is never begun: its webhook is notified of its end."""
+    given = {"task": task, "webhook": webhook, "labels": {label: value}, "idempotency_key": key}
+    return DelegationRequest.model_validate({**given, "model": "scripted", "limits": Limits(max_turns=1)})
+
+
 def webhook_test(webhook: Webhook) -> DelegationRequest:
-    """Returns a request that ends at once, so that its end is notified."""
-    notified = webhook.model_copy(update={"events": ["delegation.finished"]})
-    limits, labels = Limits(max_turns=1), {"webhook": "test"}
-    return DelegationRequest(task="Test the webhook", webhook=notified, model="scripted", limits=limits, labels=labels)
+    """Returns the notice that tests a webhook."""
+    return notice("Test the webhook", webhook.model_copy(update={"events": ["delegation.finished"]}), "webhook", "test")
 
 
 @guarded

@@ -24,14 +24,16 @@ from ..shared.runs.store import kept_for
 from ..shared.settings import Settings
 from ..shared.settings.schedules import ScheduleSettings
 from ..shared.text import count
-from .delegations import Delegations
+from .delegations import Delegations, notice
 from .guards import redis_guard
-from .schedules import PAUSED, notice_of, request_of
+from .schedules import request_of
 
 LATE_SECONDS = 10
 """How late a time may be to start its own delegation. Older missed times start one delegation together."""
 LOOK_SECONDS = 1.0
 KEY_SECONDS = 7 * 24 * 3600
+PAUSED = "schedule.paused"
+"""The kind of the notification of a pause, and the label of its notice."""
 
 
 @asynccontextmanager
@@ -175,10 +177,11 @@ class Step:
 
         A service that is killed in between repeats both. The key has what failed, so that each pause notifies once.
         """
+        paused = f"The schedule {self.name} is paused"
         key = f"{PAUSED}:{self.name}:{self.state.last}@{self.state.pending or self.state.due}"
         try:
-            request = notice_of(self.name, table, key)
-            await self.service.notify(request, PAUSED, f"The schedule {self.name} is paused: {reason}")
+            request = notice(paused, table.request.get("webhook"), PAUSED, self.name, key)
+            await self.service.notify(request, PAUSED, f"{paused}: {reason}")
         except KeyReused:  # with an earlier table
             pass
         except Refused as error:

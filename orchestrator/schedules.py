@@ -16,8 +16,6 @@ from ..shared.text import did_you_mean
 BY_HAND = "by hand"
 SCHEDULE = "schedule"
 """The label of what a schedule begins: its name."""
-PAUSED = "schedule.paused"
-"""The label of what notifies of a pause, and the kind of the notification."""
 Tables = Mapping[str, ScheduleSettings]
 
 
@@ -26,13 +24,6 @@ def request_of(name: str, table: ScheduleSettings, key: str | None = None) -> De
     given = {**table.request, "task": table.task, "context": table.context, "idempotencyKey": key}
     request = DelegationRequest.model_validate(given)
     return request.model_copy(update={"labels": {**request.labels, SCHEDULE: name}})
-
-
-def notice_of(name: str, table: ScheduleSettings, key: str) -> DelegationRequest:
-    """Returns the request whose webhook is notified that a schedule is paused; it is never begun."""
-    given = {"webhook": table.request.get("webhook"), "limits": {"maxTurns": 1}, "idempotencyKey": key}
-    given |= {"task": f"The schedule {name} is paused", "model": "scripted", "labels": {PAUSED: name}}
-    return DelegationRequest.model_validate(given)
 
 
 def own_tables(tables: Tables, owner: str | None) -> Tables:
