@@ -200,7 +200,7 @@ def test_a_connection_that_closes_between_two_commands_is_opened_again(redis_url
     assert uvloop.run(ping_twice()) is True
 
 
-async def test_a_connection_that_another_task_closes_while_a_command_is_sent_has_an_error_of_redis(
+async def test_a_connection_that_another_task_closes_during_a_command_has_an_error_of_redis(
     redis_url: str,
 ) -> None:
     async with connect(redis_url) as redis:
