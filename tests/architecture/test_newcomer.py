@@ -25,8 +25,12 @@ ABOUT_FILES = ("tree", "imports", "words", "registries", "references", "tests", 
 OF_ITS_TOOL = "(architecture or count_words or samples) and not few_tests_are_left_to_ci"
 """The names of tests that the tool can fail: none about another tool."""
 CONTRIBUTING = (ROOT / ".github/CONTRIBUTING.md").read_text("utf-8")
-LIMIT = re.compile("max_tool_calls|maxToolCalls")
-"""One of the limits, as code and JSON name it."""
+OF_EACH_KIND = {
+    "a limit of a run": ("max_tool_calls|maxToolCalls", {"orchestrator/cli/demo.py"}),  # which reaches one
+    "a test runner": ("(?i)vitest", set[str]()),
+    "a host of pull requests": ("Gitea|gitea_", set[str]()),
+}
+"""Rows with the name of one that exists, as code and JSON have it, and with the files that need no other."""
 TEST = '''
 """count_words: the words of a text file."""
 
@@ -88,12 +92,14 @@ async def worker_of(program: Path, redis_url: str, home: Path) -> AsyncGenerator
             await until(lambda: worker.poll() is not None, 30)
 
 
-def test_the_files_that_name_a_limit_are_those_that_are_documented() -> None:
-    (row,) = [line for line in CONTRIBUTING.splitlines() if line.startswith("| a limit of a run |")]
-    named = set(re.findall(r"`((?:shared|orchestrator|worker)/[\w/]+\.(?:py|js))`", row))
-    texts = {name(path): path.read_text("utf-8") for path in files() if path.suffix in (".py", ".js")}
-    found = {path for path, text in texts.items() if path.split("/")[0] in PACKAGES and LIMIT.search(text)}
-    assert found - {"orchestrator/cli/demo.py"} == named  # the demo reaches one, and needs no other
+@pytest.mark.parametrize("kind", OF_EACH_KIND)
+def test_the_files_that_name_one_of_a_kind_are_those_that_are_documented(kind: str) -> None:
+    (row,) = [line for line in CONTRIBUTING.splitlines() if line.startswith(f"| {kind} |")]
+    named = set(re.findall(r"`((?:shared|orchestrator|worker)/[\w/]+\.(?:py|js|toml))`", row))
+    pattern, others = OF_EACH_KIND[kind]
+    texts = {name(path): path.read_text("utf-8") for path in files() if path.suffix in (".py", ".js", ".toml")}
+    found = {path for path, text in texts.items() if path.split("/")[0] in PACKAGES and re.search(pattern, text)}
+    assert found - others == named
 
 
 @pytest.mark.system

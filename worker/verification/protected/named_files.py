@@ -43,21 +43,8 @@ _LOADED = {"-r", "--require", "--import", "--loader", "--experimental-loader", "
 _INLINE = {"-c", "-e", "-p", "-E", "--eval", "--print", "-pe", "-ne"}
 _RUNNERS = {
     *("pytest", "py.test", "unittest", "nose2", "green", "ward", "trial", "behave", "robot", "stestr", "prove", "bats"),
-    *(
-        "mocha",
-        "jest",
-        "vitest",
-        "ava",
-        "tap",
-        "tape",
-        "jasmine",
-        "rspec",
-        "phpunit",
-        "busted",
-        "shellspec",
-        "cucumber",
-    ),
-    *("karma", "playwright", "cypress", "minitest", "ctest", "testem"),
+    *("mocha", "jest", "vitest", "ava", "tap", "tape", "jasmine", "rspec", "phpunit", "busted", "shellspec"),
+    *("cucumber", "karma", "playwright", "cypress", "minitest", "ctest", "testem"),
 }
 _SETTINGS = re.compile(
     r"--?[\w-]*(?:config|conf|rcfile|settings|baseline|ignore-path|ignore-file|suppress|setup|require|project"
