@@ -25,8 +25,6 @@ from threading import Event
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-import regex
-
 from ..shared.errors import ErrorType, ToolError
 from ..shared.log import delegation
 
@@ -322,35 +320,3 @@ async def _to_the_end(
         await asyncio.wait({doing})
         doing.exception()  # expected, as it was stopped: asyncio would log it otherwise
         raise
-
-
-class ComputeLimit:
-    """A time limit for regular expressions, for one search or for several together.
-
-    It is measured as computing time of the thread that searches. ``regex`` can be stopped inside one match, which
-    ``re`` cannot, but its own time limit counts the computing time of the whole process: other threads would use it up.
-    Each search raises TimeoutError where the limit is used up.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.thread_time() + seconds
-
-    def search(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
-        return self._limited(lambda timeout: pattern.search(text, timeout=timeout, concurrent=True))
-
-    def matches_whole(self, pattern: regex.Pattern[str], text: str) -> bool:
-        return self._limited(lambda timeout: pattern.fullmatch(text, timeout=timeout, concurrent=True) is not None)
-
-    def matches(self, pattern: regex.Pattern[str], text: str) -> list[regex.Match[str]]:
-        return self._limited(lambda timeout: [*pattern.finditer(text, timeout=timeout, concurrent=True)])
-
-    def _limited(self, find: Callable[[float], T]) -> T:
-        timeout = left = self._end - time.thread_time()
-        while left > 0:
-            try:
-                return find(timeout)
-            except TimeoutError:  # this thread's work, or that of others
-                before, left = left, self._end - time.thread_time()
-                timeout = min(2 * timeout, left * timeout / (before - left))
-        raise TimeoutError(f"the search takes more than {self.seconds:g} s")

@@ -18,7 +18,7 @@ from tests.architecture.sources import ROOT
 ROOFS = {
     "worker.core.loop": 10_500,
     "worker.core.limits": 3_600,
-    "worker.tools.base": 5_300,
+    "worker.tools.base": 5_000,
     "worker.core.run": 11_300,
 }
 """The most lines that importing a module may load. They only come down.

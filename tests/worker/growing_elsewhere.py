@@ -37,7 +37,7 @@ NOT_OF_RUNS = (
         "worker/redis_record.py",
         "worker/services.py",
     ),
-    *("worker/proofs", "worker/task.py", "worker/threads.py"),
+    *("worker/proofs", "worker/task.py", "worker/text/compute_limit.py", "worker/threads.py"),
 )
 """What takes texts of the operator and of the worker alone, or is measured where it is called."""
 _FILES = Files(Path("/"))

@@ -23,7 +23,7 @@ from ...shared.errors import ContextFull, Misconfigured, ModelUnavailable
 from ...shared.settings import Settings
 from ...shared.text import mapped
 from ...shared.wire import explain
-from ..threads import ComputeLimit
+from ..text.compute_limit import ComputeLimit
 from .base import Call, Part, Price, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, priced
 
 T = TypeVar("T")

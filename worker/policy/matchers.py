@@ -20,7 +20,7 @@ from pydantic_core import from_json, to_json
 
 from ..sandbox.environment import MOUNT
 from ..search.glob_pattern import GlobPattern
-from ..threads import ComputeLimit
+from ..text.compute_limit import ComputeLimit
 from ..tools.base import AnyTool, Effect
 from .base import PolicyCall, PolicyContext
 from .shell import SubCommand

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import regex
 
 from ...shared.errors import ErrorType, ToolError
-from ..threads import ComputeLimit
+from ..text.compute_limit import ComputeLimit
 
 MAX_UNREAD = 1024 * 1024
 """Bytes kept: the start and the end of longer output."""

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.json_schema import CHOICES, InvalidSchema, TooManySteps, compiled, detail_of, plain_schema, slow_regex
 from ...shared.text import did_you_mean
-from ..threads import ComputeLimit
+from ..text.compute_limit import ComputeLimit
 from .strict_json import check_depth
 
 Arguments = Mapping[str, Any]

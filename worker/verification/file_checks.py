@@ -8,7 +8,7 @@ import regex
 
 from ...shared.checks import ChangedCheck, FileCheck, UnchangedCheck
 from ...shared.patch_format import printable_path
-from ..threads import ComputeLimit
+from ..text.compute_limit import ComputeLimit
 from ..workspace.workspace import Changed
 from .grounds.ground import changes_by_path, content_of
 from .protected.paths import Globs
