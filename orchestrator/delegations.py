@@ -43,7 +43,7 @@ from ..shared.settings import Settings
 from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import NotificationType, Webhook
 from ..shared.wire import now
-from . import audit_log, schedules
+from . import audit_log, schedule_operations
 from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, planned_merge, repeated_request
 from .delivery import attest, delivered, note_delivered, notes_of
@@ -380,21 +380,22 @@ class Delegations(Service):
         return await exposition(self.store.redis, self._fleet)
 
     async def schedules(self) -> list[Schedule]:
-        return await schedules.list_schedules(self.store.redis, self._tables)
+        return await schedule_operations.list_schedules(self.store.redis, self._tables)
 
     async def run_schedule(self, name: str) -> Delegation:
-        table = schedules.check_known(self._tables, name)
-        return (await self.of(table.owner, is_confined=True).create(schedules.request_of(name, table))).delegation
+        table = schedule_operations.check_known(self._tables, name)
+        request = schedule_operations.request_of(name, table)
+        return (await self.of(table.owner, is_confined=True).create(request)).delegation
 
     async def pause_schedule(self, name: str) -> Schedule:
-        return await schedules.pause(self.store.redis, self._tables, name)
+        return await schedule_operations.pause(self.store.redis, self._tables, name)
 
     async def resume_schedule(self, name: str) -> Schedule:
-        return await schedules.resume(self.store.redis, self._tables, name)
+        return await schedule_operations.resume(self.store.redis, self._tables, name)
 
     @property
-    def _tables(self) -> schedules.Tables:
-        return schedules.own_tables(self._settings.schedules, self.ownership.only)
+    def _tables(self) -> schedule_operations.Tables:
+        return schedule_operations.own_tables(self._settings.schedules, self.ownership.only)
 
     async def workers(self) -> list[WorkerCard]:
         return await self._fleet.workers()

@@ -26,7 +26,7 @@ from ..shared.settings.schedules import ScheduleSettings
 from ..shared.text import count
 from .delegations import Delegations, notice
 from .guards import redis_guard
-from .schedules import request_of
+from .schedule_operations import request_of
 
 LATE_SECONDS = 10
 """How late a time may be to start its own delegation. Older missed times start one delegation together."""

@@ -17,8 +17,8 @@ import pytest
 from redis.asyncio import Redis
 
 from deputize.orchestrator.delegations import Delegations, open_service
+from deputize.orchestrator.schedule_operations import request_of
 from deputize.orchestrator.scheduler import LATE_SECONDS, Step, scheduling
-from deputize.orchestrator.schedules import request_of
 from deputize.shared.delegation import Delegation, FinalStatus, Status, TerminationReason, ToolAgentResult
 from deputize.shared.errors import NotFound
 from deputize.shared.metrics import SCHEDULES_PAUSED
