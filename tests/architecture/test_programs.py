@@ -1,4 +1,4 @@
-"""Which modules start programs on the host: each is a place where a stranger's folder could name what runs."""
+"""Which modules start programs on the host: in each, a folder of another author could name what runs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_no_program_of_ours_imports_from_the_working_directory() -> None:
         for module, node in our_nodes()
         if isinstance(node, ast.expr) and runs_python_where_it_is(node)
     ]
-    assert found == [], "the folder may be a stranger's; add -P"
+    assert found == [], "the folder may be another author's; add -P"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.attacks.stage import DOORS, Stage, open_stage, uid_of
+from tests.attacks.stage import RUN_A_COMMAND, Stage, open_stage, uid_of
 from tests.processes.leaks import descendants, kept, stacks
 from tests.waiting import until
 
@@ -26,8 +26,8 @@ async def opened(user: str) -> AsyncIterator[Stage]:
     folder = Path(tempfile.mkdtemp(prefix="deputize-", dir="/tmp"))  # those of pytest are closed to other users
     try:
         async with open_stage(folder, uid_of(user)) as stage:
-            for door in DOORS:  # the first run by each starts what later ones share
-                assert "agent" in (await stage.shell("id", door=door))[0]
+            for tool in RUN_A_COMMAND:  # the first run by each starts what later ones share
+                assert "agent" in (await stage.shell("id", tool=tool))[0]
             kept.update(started := descendants() - before)
             stacks.add(stage.pid)  # it may start its standby anew
             yield stage

@@ -36,7 +36,7 @@ from tests.waiting import until
 
 MARK = "deputize-canary-"
 """How everything begins that no run may get hold of."""
-DOORS = ("bash", "mcp__planted__run")
+RUN_A_COMMAND = ("bash", "mcp__planted__run")
 """Both run a command: in a shell of the model, and in an MCP server whose program lies in the workspace."""
 LIMITS = {"memory_bytes": 400 << 20, "disk_bytes": 40 << 20, "tmp_bytes": 16 << 20, "file_bytes": 24 << 20}
 LIMITS |= {"processes": 64}
@@ -142,14 +142,14 @@ class Stage:
         assert self.whole() == before
         return outcome
 
-    async def shell(self, *commands: str, door: str = "bash", **request: Any) -> list[str]:
+    async def shell(self, *commands: str, tool: str = "bash", **request: Any) -> list[str]:
         """The answers to these commands, one after the other in one run, in the shell or by an MCP server.
 
         For the shell they are written into files first, so that no rule about command lines sees what they do.
         """
-        calls = [call(door, command=each) for each in commands]
+        calls = [call(tool, command=each) for each in commands]
         written = [call("write_file", path=f".attack-{at}", content=each) for at, each in enumerate(commands)]
-        if door == "bash":
+        if tool == "bash":
             calls = [call("bash", command=f"bash .attack-{at}") for at in range(len(commands))]
         else:
             request |= {"workspace": {"kind": "directory", "path": str(self.folder / "files/project")}}

@@ -14,12 +14,12 @@ from deputize.worker.sandbox import probe
 from deputize.worker.sandbox.protections import AT_START, judged, printed_at_start, script_at_start
 from deputize.worker.sandbox.trials import asked_of_commands
 from tests.architecture.sources import ROOT
-from tests.attacks.stage import DOORS, Stage
+from tests.attacks.stage import RUN_A_COMMAND, Stage
 from tests.runs.bench import call
 from tests.worker.policy.executing import WAYS
 
 pytestmark = pytest.mark.system
-each_door = pytest.mark.parametrize("door", DOORS)
+each_tool = pytest.mark.parametrize("tool", RUN_A_COMMAND)
 PROBE = Path(probe.__file__).read_text("utf-8")
 ESCAPES = {
     "user namespaces": "unshare --user --map-root-user id",
@@ -75,13 +75,13 @@ def servers(stage: Stage) -> list[list[Any]]:
 
 
 @pytest.mark.requirement("P-17")
-@each_door
-async def test_every_protection_stands(stage: Stage, door: str) -> None:
+@each_tool
+async def test_every_protection_stands(stage: Stage, tool: str) -> None:
     """Those that a worker's start tries, and all that the probe of `deputize doctor` looks for."""
     names = {"private": [stage.private_file.name, "diary.txt"]}
     asked = asked_of_commands({"private": private_paths(stage)}, {"servers": servers(stage)}, names)
     look = f"python3 - '{json.dumps(asked)}' <<'END'\n{PROBE}\nEND"
-    printed, found = await stage.shell(script_at_start(), look, door=door)
+    printed, found = await stage.shell(script_at_start(), look, tool=tool)
     rows = [row for row in AT_START if "/root" not in row.tries]  # tools that are shown to runs may lie there
     problems = judged(rows, printed_at_start(printed))
     assert {promise: each for promise, each in problems.items() if each} == {}
@@ -90,16 +90,16 @@ async def test_every_protection_stands(stage: Stage, door: str) -> None:
         assert client.get("deputize:test:attacked") is None
 
 
-@each_door
+@each_tool
 @pytest.mark.costly
-async def test_no_command_gets_out_by_a_system_program(stage: Stage, door: str) -> None:
+async def test_no_command_gets_out_by_a_system_program(stage: Stage, tool: str) -> None:
     lines = [f"({command}) >/dev/null 2>&1 && echo {name!r} went" for name, command in ESCAPES.items()]
-    assert await stage.shell("; ".join([*lines, "echo tried"]), door=door) == ["tried"]
+    assert await stage.shell("; ".join([*lines, "echo tried"]), tool=tool) == ["tried"]
 
 
-@each_door
-async def test_no_process_of_the_worker_or_of_another_run_is_within_sight(stage: Stage, door: str) -> None:
-    (seen,) = await stage.shell("cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'; kill -9 -1; kill -9 2 3; true", door=door)
+@each_tool
+async def test_no_process_of_the_worker_or_of_another_run_is_within_sight(stage: Stage, tool: str) -> None:
+    (seen,) = await stage.shell("cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'; kill -9 -1; kill -9 2 3; true", tool=tool)
     assert "deputize" not in seen.replace(str(ROOT), "")  # where the sandbox's own first process comes from
     assert "python -m" not in seen
     assert (stage.files_of(stage.victim) / "begun").exists()

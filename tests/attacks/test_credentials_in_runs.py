@@ -137,8 +137,8 @@ async def test_another_run_cannot_ask_the_proxy_of_a_run_that_has_the_credential
         await until(lambda: place.exists() and place.read_text())
         own = EgressProxy("the list", hosts, 1 << 20, network=edged.network) if hosts else None
         with sandbox_over(tmp_path / "other", reach=own) as other:
-            doors = "cut -d@ -f2 /proc/net/unix; ls /proc/*/root /tmp /run 2>/dev/null"
-            printed = await said(other, f"curl -sSk -m 5 -x {place.read_text().strip()} {URL} 2>&1; {doors}")
+            ways = "cut -d@ -f2 /proc/net/unix; ls /proc/*/root /tmp /run 2>/dev/null"
+            printed = await said(other, f"curl -sSk -m 5 -x {place.read_text().strip()} {URL} 2>&1; {ways}")
         (tmp_path / "ws/wait").write_text("go on")
         assert leaks(printed, await running, edged.everything) == []
         assert credentials_of(edged.heads) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacks.stage import DOORS, Stage
+from tests.attacks.stage import RUN_A_COMMAND, Stage
 from tests.runs.bench import call, say
 from tests.waiting import until
 
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.system
 PLAN = call("write_file", path="plan.txt", content="only with permission")
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_a_question_to_a_person_is_answered_by_no_other_run(stage: Stage, door: str) -> None:
+@pytest.mark.parametrize("tool", RUN_A_COMMAND)
+async def test_a_question_to_a_person_is_answered_by_no_other_run(stage: Stage, tool: str) -> None:
     """The attacker even knows its id, and where Redis and the service listen."""
     async with stage.fleet() as fleet:
         model = stage.script([[PLAN], [say("done")]])
@@ -27,7 +27,7 @@ async def test_a_question_to_a_person_is_answered_by_no_other_run(stage: Stage, 
                 f"curl -sS -m 5 -H 'Content-Type: application/json' -d '{answer}' {url} 2>&1",
                 f"exec 3<>/dev/tcp/127.0.0.1/{stage.port} && echo 'DEL deputize:permissions' >&3",
                 f"echo x > {files}/plan.txt; ls {files}; rm -rf {files.parent}; kill -9 -1; pkill -9 python",
-                door=door,
+                tool=tool,
             )
             assert "Couldn't connect to server" in said[0]
             assert "Connection refused" in said[1]

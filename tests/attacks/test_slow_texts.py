@@ -46,8 +46,8 @@ def of_a_tool(text: str) -> list[list[dict[str, Any]]]:
     return [
         [call("write_file", path="t", content=text)],
         [
-            *(call(door, command="cat t; cat t >&2; false") for door in ("bash", "mcp__planted__run")),
-            *(call(door, command="tr -d '\\n' <t") for door in ("bash", "mcp__planted__run")),
+            *(call(tool, command="cat t; cat t >&2; false") for tool in ("bash", "mcp__planted__run")),
+            *(call(tool, command="tr -d '\\n' <t") for tool in ("bash", "mcp__planted__run")),
             call("read_file", path="t"),
             call("grep", pattern="a"),
             call("read_many_files", paths=["t"]),

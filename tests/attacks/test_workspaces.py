@@ -1,4 +1,4 @@
-"""Repositories and archives that a stranger made to cost a worker time and memory: its other runs go on meanwhile."""
+"""Repositories and archives that were made to cost a worker time and memory: its other runs go on meanwhile."""
 
 from __future__ import annotations
 

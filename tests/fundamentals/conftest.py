@@ -1,4 +1,4 @@
-"""What the chapters share: this machine's stack (Redis, the API and one worker), started once, and its doors."""
+"""What the chapters share: this machine's stack (Redis, the API and one worker), started once, and its clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stranger's folder: a git repository whose configuration, hooks and files name a program for all that can start one.
+"""Another author's folder: a git repository whose configuration, hooks and files name a program wherever one can start.
 
 The program writes the name under which it was started into a log, so that a test can ask what ran.
 """

@@ -1,4 +1,4 @@
-"""Delegations that wait for others: what the service accepts, what its doors show, and what follows them."""
+"""Delegations that wait for others: what the service accepts, what callers see, and what follows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw connections: what no HTTP library sends, and what a stranger may hold open."""
+"""Raw connections: what no HTTP library sends, and what a caller without a token may hold open."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ async def test_an_issue_becomes_a_pull_request_only_by_somebody_who_may_write(tm
             RUNNER_TEMP=str(tmp_path),
         )
         filled = {"github.token": TOKEN, "github.event.issue.number": "7", "vars.CHECK_COMMAND": CHECK}
-        filled |= {"secrets.ANTHROPIC_API_KEY": "", "github.event.sender.login": "stranger"}
+        filled |= {"secrets.ANTHROPIC_API_KEY": "", "github.event.sender.login": "mallory"}
         folder = tmp_path / "checkout"
         assert await job(env, folder, filled) == ("Stop unless the author may write", 1)
         assert (api.pulls, [*folder.iterdir()]) == ([], [])

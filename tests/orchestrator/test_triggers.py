@@ -193,7 +193,7 @@ async def test_a_verified_delivery_that_cannot_be_read_is_refused(receiver: Rece
 
 async def test_what_nobody_who_may_begin_work_sent_begins_nothing(receiver: Receiver) -> None:
     rows: dict[str, tuple[str, Any, str]] = {
-        "a stranger": ("fix", {**ISSUE, "sender": {"login": "mallory"}}, "author"),
+        "another author": ("fix", {**ISSUE, "sender": {"login": "mallory"}}, "author"),
         "another case": ("fix", {**ISSUE, "sender": {"login": "Alice"}}, "author"),
         "a look-alike": ("fix", {**ISSUE, "sender": {"login": "\u0430lice"}}, "author"),
         "a space": ("fix", {**ISSUE, "sender": {"login": "alice "}}, "author"),

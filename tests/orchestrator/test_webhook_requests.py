@@ -1,4 +1,4 @@
-"""Webhooks at the doors: what a request is refused for, the one of the settings, the list, and sending again."""
+"""Webhooks for callers: what a request is refused for, the one of the settings, the list, and sending again."""
 
 from __future__ import annotations
 

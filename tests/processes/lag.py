@@ -1,4 +1,4 @@
-"""How long the event loop of a test stands still."""
+"""How long the event loop of a test is blocked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def lag_probe() -> AsyncIterator[Lag]:
     try:
         yield lag
         lag.ticks.clear()
-        await lag.ticks.wait()  # what stood still at the end of the block counts, too
+        await lag.ticks.wait()  # what blocked it at the end of the block counts, too
     finally:
         timer.cancel()
 

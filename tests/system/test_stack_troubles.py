@@ -1,4 +1,4 @@
-"""The stack of a machine whose disk is full, whose programs do not stop, or which strangers use, too."""
+"""The stack of a machine whose disk is full, whose programs do not stop, or which other users reach, too."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ from deputize.worker.xml_calls import instruction, parser
 from tests.architecture.sources import ROOT
 from tests.worker.growing_checks import PATH, READS_OF_CHECKS, half, raw
 from tests.worker.growing_elsewhere import HANDED_ON, NOT_OF_RUNS, READS_ELSEWHERE
-from tests.worker.growing_strangers import READS_OF_STRANGERS, ROOMS_OF_STRANGERS
+from tests.worker.growing_foreign import FOREIGN_READS, FOREIGN_ROOMS
 
 ROOMS = (
     "worker",
     *("shared/markup.py", "shared/masking.py", "shared/json_schema.py", "shared/patch_format.py", "shared/text.py"),
-    *ROOMS_OF_STRANGERS,
+    *FOREIGN_ROOMS,
 )
 MOST = 100_000
 Shape = Callable[[int], str]
@@ -262,7 +262,7 @@ READS: Mapping[str, Reader] = {
     "worker/tools/command_hints.py:command_hints": _hinted,
     "worker/tools/params.py:refuse_home": params.refuse_home,
     **READS_OF_CHECKS,
-    **READS_OF_STRANGERS,
+    **FOREIGN_READS,
     **READS_ELSEWHERE,
     "worker/web/fetch.py:decode_body": lambda text: fetch.decode_body(raw(text), None, markup=True),
     "worker/web/fetch.py:is_utf8": lambda text: fetch.is_utf8(raw(text), cut=True),

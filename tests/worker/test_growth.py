@@ -25,7 +25,7 @@ GROWN = 2.5
 FLOOR = 0.1
 """Seconds of computing below which growth is not measured: it is noise."""
 HELD = 0.2
-"""Seconds for which the interpreter's lock may be held: then all other runs stand still."""
+"""Seconds for which the interpreter's lock may be held: then all other runs wait."""
 TRIES = 4
 SAMPLE, LARGE_SAMPLE = 2, 20
 """How many shapes are tried for each function; the large sample by thorough tests."""

@@ -1,4 +1,4 @@
-"""No secret of a worker leaves it, through none of the doors that a run has."""
+"""No secret of a worker leaves it, in nothing that a run shows or sends."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ async def test_no_secret_is_in_anything_that_a_run_publishes_or_keeps_for_others
     public |= {f"artifact {name}": text for name, text in artifacts.items()}
     escaped = {what: json.dumps(secret)[1:-1] for what, secret in secrets.items()}
     leaks = [
-        f"{what} in {door}"
-        for door, text in public.items()
+        f"{what} in {place}"
+        for place, text in public.items()
         for what, secret in secrets.items()
         if secret in text or escaped[what] in text
     ]

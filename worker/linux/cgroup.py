@@ -139,8 +139,8 @@ def _make_room(base: Cgroup, *, alone: bool) -> None:
     if is_root or not base.processes():
         return
     own = {os.getpid(), *descendants(os.getpid())}
-    if strangers := [pid for pid in base.processes() if pid not in own and not alone]:
-        raise NotDelegated(f"{base.path} also has processes of others, such as {strangers[0]}")
+    if others := [pid for pid in base.processes() if pid not in own and not alone]:
+        raise NotDelegated(f"{base.path} also has processes of others, such as {others[0]}")
     (base.path / LEAF).mkdir(exist_ok=True)
     for _ in range(_MOVES):
         for pid in filter(None, base.processes()):

@@ -180,7 +180,7 @@ class Confirmation:
         judged = replace(self.observed, candidate_again=plain).judge()
         if judged.outcome != judgement.outcome:
             return judged
-        why = "it does not do the same where files are written in another way that means the same"
+        why = "it ends differently where the files are rewritten without a change of their meaning"
         return replace(judged, outcome="inconclusive", why=f"{judged.why}, but {why}")
 
 

@@ -1,4 +1,4 @@
-"""The same questions to the service and to the fake one that tests of its doors stand on."""
+"""The same questions to the service, and to the fake one for the tests of its API and its commands."""
 
 from __future__ import annotations
 

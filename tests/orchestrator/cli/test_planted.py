@@ -1,4 +1,4 @@
-"""A stranger's folder runs nothing on the host, whichever command is used in it or on it."""
+"""A folder of another author runs nothing on the host, whichever command is used in it or on it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def planted(tmp_path: Path) -> Planted:
     return planted
 
 
-def test_every_command_is_asked_over_a_strangers_folder() -> None:
+def test_every_command_is_asked_over_a_folder_of_another_author() -> None:
     assert ASKED.keys() | STACK == COMMANDS.keys()
 
 

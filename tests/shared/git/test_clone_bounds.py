@@ -1,4 +1,4 @@
-"""What a stranger's repository cannot cost: lists and trees are read as they come, and leftovers hinder nothing."""
+"""What another author's repository cannot cost: lists and trees are read as they come, and leftovers hinder nothing."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_it_states_what_the_worker_found_above_the_line() -> None:
 
 
 @pytest.mark.parametrize("words", HOSTILE, ids=range(len(HOSTILE)))
-def test_words_of_strangers_stay_words(words: str) -> None:
+def test_words_of_other_authors_stay_words(words: str) -> None:
     ended = result(words, verdict="inconclusive", why=words, checks=[checked(words)] * 20, restored=[words] * 900)
     body = evidence(ended, *[words] * 900, notes=RunNotes(words, [words] * 900))
     assert len(body) < 65_000

@@ -1,6 +1,6 @@
 """A folder that is used as a repository: nothing of its state leads git out of the allowed roots.
 
-The private repository lies outside. Each way is a stranger's, and plain git follows most of them.
+The private repository lies outside. Each way may be another author's, and plain git follows most of them.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ PATHS = {"home", "mcp_config", "mcp_config_path", "skills_dir", "workspace_sourc
 HOSTILE = """
 model = "claude-opus-4-5"
 context_tokens = 5000
-url = "http://stranger.example"
+url = "http://other.example"
 home = "/tmp/theirs"
-redis_url = "redis://stranger.example"
+redis_url = "redis://other.example"
 sandbox = false
 host = "0.0.0.0"
 mcp_config = "mcp.json"
@@ -59,7 +59,7 @@ def own(environ: dict[str, str]) -> Path:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stranger's checkout as the working directory."""
+    """A checkout of another author as the working directory."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -210,12 +210,12 @@ async def test_whatever_comes_over_http_the_model_gets_words(
 async def test_headers_go_to_the_server_and_their_secret_to_no_other(bare_desk: Toolbench) -> None:
     seen: list[str] = []
 
-    async def door(request: Request) -> Response:
+    async def refused(request: Request) -> Response:
         seen.append(request.headers.get("authorization", ""))
         return PlainTextResponse("wrong token", 401)
 
     entry = {"url": "PLACE/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
-    async with served(Starlette(routes=[Route("/mcp", door, methods=["GET", "POST"])])) as url:
+    async with served(Starlette(routes=[Route("/mcp", refused, methods=["GET", "POST"])])) as url:
         entry["url"] = f"{url}/mcp"
         async with opened(bare_desk, {"far": entry}, environ={"TOKEN": "t0ps3cret"}) as found:
             assert "HTTP 401 Unauthorized" in found.warnings[0]

@@ -1,4 +1,4 @@
-"""Names that strangers choose: none becomes an option of bubblewrap or a file of ours."""
+"""Names that other authors choose: none becomes an option of bubblewrap or a file of ours."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ async def test_a_read_only_run_stays_read_only(project: Path, tmp_path: Path) ->
 
 
 def test_of_the_settings_of_an_environment_only_the_beginning_is_read(tmp_path: Path) -> None:
-    """A stranger's folder may have a file there that takes no room on the disk, but all memory."""
+    """A folder of another author may have a file there that takes no room on the disk, but all memory."""
     folder = venv_at(tmp_path / "project", "/usr/bin/python3")
     with (folder / ".venv/pyvenv.cfg").open("a") as file:
         file.truncate(1 << 40)

@@ -79,19 +79,19 @@ async def test_the_copy_of_a_linked_folder_is_a_repository_of_its_own(
         await workspace.remove()
 
 
-def point_to(stranger: Path, source: Path, kind: str) -> None:
+def point_to(foreign: Path, source: Path, kind: str) -> None:
     """Makes a folder whose ``.git`` names another repository, some with a state that names it back."""
     if kind == "not allowed":
-        git(stranger, "worktree", "add", "../linked")
+        git(foreign, "worktree", "add", "../linked")
         return
     state = source / "state"
     state.mkdir(parents=True)
-    names = {"file": f"gitdir: {stranger}/.git", "gone": "gitdir: /nonexistent/path"}
+    names = {"file": f"gitdir: {foreign}/.git", "gone": "gitdir: /nonexistent/path"}
     if kind == "link":
-        (source / ".git").symlink_to(stranger / ".git")
+        (source / ".git").symlink_to(foreign / ".git")
     else:
         (source / ".git").write_text(names.get(kind, "gitdir: state"))
-    (state / "commondir").write_text(f"{stranger}/.git")
+    (state / "commondir").write_text(f"{foreign}/.git")
     (state / "HEAD").write_text("ref: refs/heads/main")
     if kind == "forged worktree":
         (state / "gitdir").write_text(f"{source}/.git")
@@ -123,8 +123,8 @@ def test_a_configuration_that_is_a_link_brings_no_file_in(tmp_path: Path) -> Non
 async def test_a_repository_that_does_not_name_the_folder_is_not_copied_and_this_is_reported(
     tmp_path: Path, kind: str
 ) -> None:
-    stranger, source = repository(tmp_path / "stranger"), tmp_path / "linked"
-    point_to(stranger, source, kind)
+    foreign, source = repository(tmp_path / "foreign"), tmp_path / "linked"
+    point_to(foreign, source, kind)
     spec = DirectoryWorkspace(kind="directory", path=str(source))
     workspace = await Workspace.create(spec, "dlg_1", tmp_path / "state", [source])
     try:

@@ -68,7 +68,7 @@ PLACES: dict[str, tuple[str, str]] = {
     "include": ("~/.gitconfig", "[include]\n\tpath = other"),
     "include of the repository": (".git/config", "[include]\n\tpath = ~/other"),
     "includeIf gitdir": ("~/.gitconfig", '[includeIf "gitdir:**/repository/"]\n\tpath = other'),
-    "includeIf gitdir of another": ("~/.gitconfig", '[includeIf "gitdir:**/stranger/"]\n\tpath = other'),
+    "includeIf gitdir of another": ("~/.gitconfig", '[includeIf "gitdir:**/other/"]\n\tpath = other'),
     "includeIf onbranch": ("~/.gitconfig", '[includeIf "onbranch:wanted"]\n\tpath = other'),
     "the last one": ("~/.gitconfig", CONFIGURED.format("~/none") + "[include]\n\tpath = other"),
     "not readable": (".git/config", "[core"),

@@ -1,4 +1,4 @@
-"""A copy has what git lists, for any tree and any rules; git is the judge, and starts nothing of a stranger's."""
+"""A copy has what git lists, for any tree and any rules; git is the judge, and starts nothing of the repository."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_listed_is_what_git_lists(files: list[str], rules: dict[str, str
         assert {path for path in found if (top / path).is_file()} == visible(top)
 
 
-async def test_a_copy_of_a_strangers_repository_starts_nothing_that_it_names(tmp_path: Path, root: Path) -> None:
+async def test_a_copy_of_another_authors_repository_starts_nothing_that_it_names(tmp_path: Path, root: Path) -> None:
     planted = plant(tmp_path / "project", tmp_path / "outside")
     (planted.folder / ".gitignore").write_text("*.txt\n")
     workspace = await Workspace.create(directory(planted.folder, ignored=False, exclude=["*.sh"]), "dlg_1", root)

@@ -24,7 +24,7 @@ from deputize.worker.workspace import archive, patches
 from deputize.worker.workspace.manifest import Content, Difference
 from tests.worker.growing_checks import PATH, half, raw
 
-ROOMS_OF_STRANGERS = ("shared/git", "shared/settings/git_credentials.py", "shared/notebook.py")
+FOREIGN_ROOMS = ("shared/git", "shared/settings/git_credentials.py", "shared/notebook.py")
 _SETTINGS = Settings.load(environ={}, git_hosts=["http://git.example:3000"])
 _FILE = Content("100644", "0" * 64)
 _CHANGED = Difference("a.txt", _FILE, _FILE)
@@ -56,7 +56,7 @@ def _hidden(text: str) -> None:
     buffers.HiddenLines().replace(text.split("a"), "a")
 
 
-READS_OF_STRANGERS: Mapping[str, Callable[[str], object]] = {
+FOREIGN_READS: Mapping[str, Callable[[str], object]] = {
     "shared/settings/git_credentials.py:names_of": credentials.names_of,
     "shared/git/executed_files.py:run_by_hosts": lambda text: executed_files.run_by_hosts(
         [text[:PATH], *text.split("a")]
