@@ -151,11 +151,10 @@ class Client(Service):
         parent: str | None = None,
         for_review: bool = False,
     ) -> PageOf:
-        filters = {"status": status, "session": session, "parent": parent, "cursor": cursor}
-        filters |= {"forReview": "true" if for_review else None}
-        given = {name: value for name, value in filters.items() if value}
-        label = [f"{key}:{value}" for key, value in (labels or {}).items()]
-        return await self._get("/v1/delegations", _reader(PageOf), limit=limit, label=label, **given)
+        filters = {"status": status, "session": session, "parent": parent, "cursor": cursor, "forReview": for_review}
+        params: dict[str, Any] = {name: value for name, value in filters.items() if value}
+        params |= {"limit": limit, "label": [f"{key}:{value}" for key, value in (labels or {}).items()]}
+        return await self._read("GET", "/v1/delegations", _reader(PageOf), params=params)
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         return [each for each in await self._events(id, _envelope, after) if each]
@@ -250,9 +249,6 @@ class Client(Service):
 
     async def _read(self, method: str, path: str, convert: Callable[[Any], T], **request: Any) -> T:
         return self._value(await self._send(method, path, **request), convert)
-
-    async def _get(self, path: str, convert: Callable[[Any], T], **params: Any) -> T:
-        return await self._read("GET", path, convert, params=params)
 
     async def _events(self, id: str, convert: Callable[[Any], T], after: int = 0) -> list[T]:
         headers, params = {"Accept": "application/json"}, {"after": after}
