@@ -246,6 +246,7 @@ def test_what_is_not_noticed_is_no_evidence() -> None:
     [
         ("env -i /usr/bin/python3 -I -m unittest -q", "", "unittest"),
         ("KIT/bin/tox -q", "", "tox"),
+        ("npx playwright test", "  2 passed (1.3s)\n", "playwright"),
         ("make test", "..\nRan 2 tests in 0.001s\n\nOK\n", "unittest"),
         ("sh run.sh", "===== 3 passed, 1 warning in 0.12s =====\n", "pytest"),
         ("make", "Tests:       1 failed, 2 passed, 3 total\n", "jest"),

@@ -41,11 +41,12 @@ _INTERPRETERS = {
 """Interpreters, with those of their options that have a value."""
 _LOADED = {"-r", "--require", "--import", "--loader", "--experimental-loader", "--preload", "--rcfile", "--init-file"}
 _INLINE = {"-c", "-e", "-p", "-E", "--eval", "--print", "-pe", "-ne"}
-_RUNNERS = {
+TEST_RUNNERS = {
     *("pytest", "py.test", "unittest", "nose2", "green", "ward", "trial", "behave", "robot", "stestr", "prove", "bats"),
     *("mocha", "jest", "vitest", "ava", "tap", "tape", "jasmine", "rspec", "phpunit", "busted", "shellspec"),
     *("cucumber", "karma", "playwright", "cypress", "minitest", "ctest", "testem"),
 }
+"""Runners of tests, by the names of their programs."""
 _SETTINGS = re.compile(
     r"--?[\w-]*(?:config|conf|rcfile|settings|baseline|ignore-path|ignore-file|suppress|setup|require|project"
     r"|schema|policy|rulesdir)[\w-]*|-c|-p|-r"
@@ -122,11 +123,11 @@ class _Finder:
             self._targets(words, folder, depth)
         elif program in _PACKAGE_MANAGERS:
             self._script(words[1:], folder, depth)
-        elif program in _RUNNERS:
+        elif program in TEST_RUNNERS:
             self._tests(program, words[1:], folder)
         elif program in _PYTHON_TASKS or program == "task":
             self._python_task(words[1:], folder, depth)
-        if "/" in words[0] and program not in _RUNNERS:
+        if "/" in words[0] and program not in TEST_RUNNERS:
             self._executed(path_in(folder, words[0]), simple, folder, depth)
 
     def _executed(self, path: str | None, simple: Simple, folder: str | None, depth: int) -> None:
@@ -168,7 +169,7 @@ class _Finder:
             for line in rest[:1]:
                 self.line(line, folder, depth + 1)
         elif program == "python" and re.fullmatch(r"-[A-Za-z]*m", option):
-            if rest and rest[0] in _RUNNERS:
+            if rest and rest[0] in TEST_RUNNERS:
                 self._tests(rest[0], rest[1:], folder)
         elif option == "--test":
             self._tests("node", rest, folder)

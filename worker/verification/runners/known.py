@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...sandbox.environment import BindMount
 from ..protected.command_words import Simple, commands_of, path_in
-from ..protected.named_files import Read, package_scripts
+from ..protected.named_files import TEST_RUNNERS, Read, package_scripts
 from ..reports.report_files import merged, of_builds, of_tap_folder, of_text, read_inside
 from ..reports.states import Report, of_cargo, of_go
 from .python_runners import CHANNEL, PYTEST, PYTEST_ORDER, UNITTEST
@@ -260,10 +260,7 @@ _VISIBLE = {
     "prove": r"^Result: (?:PASS|FAIL)$|^All tests successful\.",
 }
 """Runners of tests by what they print at their end."""
-_NAMED = {
-    *("pytest", "py.test", "unittest", "nose2", "behave", "tox", "nox", "jest", "vitest", "mocha", "ava", "jasmine"),
-    *("rspec", "phpunit", "ctest", "bats", "prove", "trial", "green", "stestr", "nextest", "karma"),
-}
+_NAMED = TEST_RUNNERS | {"tox", "nox", "nextest"}
 
 
 def unreported(line: str, output: str) -> str:
