@@ -102,7 +102,7 @@ class Edge:
 
     @property
     def everything(self) -> str:
-        """All that a run, its caller or anybody else could have read, but the answers."""
+        """All that a run, its caller or another user could have read, but the answers."""
         return "\n".join([*self.elsewhere, *self.said, *self.refused, *self.used])
 
 
