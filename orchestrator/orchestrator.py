@@ -23,11 +23,7 @@ from ..shared.message import MessageMode
 from ..shared.patches.merge import Planned
 from ..shared.permission import PermissionOutcome, parse_outcome
 from ..shared.redis_access import reached
-from ..shared.request import (
-    DelegationRequest,
-    Deliver,
-    Limits,
-)
+from ..shared.request import DelegationRequest, Deliver, Limits
 from ..shared.settings import Settings
 from .apply import ApplyOptions, directory_here, take_over
 from .client import Client
@@ -39,6 +35,7 @@ from .operations import MergeReport, Operations, Service, follow_unless_paused, 
 from .packing import pack
 from .request_fields import MergeFields, SubmitFields, ToolFields, request_of, validated
 from .results_in_order import ended, in_order
+from .sendable import SendableOnly
 from .stack import stack_in_use
 
 if TYPE_CHECKING:
@@ -107,7 +104,7 @@ class Orchestrator(Operations):
         settings, self._loop = self._settings, asyncio.get_running_loop()
         if settings.url:
             token = settings.token.get_secret_value() if settings.token else None
-            self._service = await self._exit.enter_async_context(Client(settings.url, token))
+            self._service = SendableOnly(await self._exit.enter_async_context(Client(settings.url, token)))
             return self
         async with AsyncExitStack() as opening:
             if settings.redis_url is not None:
@@ -118,7 +115,8 @@ class Orchestrator(Operations):
                     update={"redis_url": stack.redis_url, "local": True, "temporary": not stack.stays}
                 )
             assert settings.redis_url is not None
-            self._service = await opening.enter_async_context(open_service(settings, settings.redis_url))
+            service = await opening.enter_async_context(open_service(settings, settings.redis_url))
+            self._service = SendableOnly(service)
             self._exit = opening.pop_all()
         return self
 

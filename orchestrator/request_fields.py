@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ..shared.errors import Invalid
 from ..shared.request import DelegationRequest, DirectoryWorkspace, Limits, RequestFields
 from ..shared.text import plain_number
-from ..shared.wire import Request, explain
+from ..shared.wire import Request, explain, sendable
 
 R = TypeVar("R", bound=Request)
 
@@ -59,7 +59,16 @@ def located_in(folder: Path, request: DelegationRequest) -> DelegationRequest:
     if not isinstance(request.workspace, DirectoryWorkspace):
         return request
     path = str((folder / Path(request.workspace.path).expanduser()).absolute())
+    check_sendable("/workspace/path", path)  # the name of the current directory may be in an old encoding
     return request.model_copy(update={"workspace": request.workspace.model_copy(update={"path": path})})
+
+
+def check_sendable(pointer: str, value: Any) -> None:
+    """Raises ``Invalid`` for a value that cannot be sent as JSON."""
+    try:
+        sendable(value)
+    except ValueError as error:
+        raise Invalid(f"{pointer.lstrip('/')}: {error}", [{"pointer": pointer, "detail": str(error)}]) from None
 
 
 def lowered_limits(asked: Limits, held: Limits) -> list[str]:

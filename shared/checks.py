@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from .wire import Request
+from .wire import Data, Request
 
 MAX_CHECKS = 20
 MAX_CHECK_FILES_BYTES = 1024 * 1024
@@ -113,7 +113,7 @@ class OwnCheck(Request):
     kind: Literal["own"]
     name: str = Field(min_length=1, max_length=100)
     """The name of the kind."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: dict[str, Data] = Field(default_factory=dict)
     """The arguments that the kind declares."""
 
 

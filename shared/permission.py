@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from .delegation import Step
 from .text import did_you_mean
-from .wire import Request, Timestamp, Wire
+from .wire import Data, Request, Timestamp, Wire
 
 
 class PermissionOutcome(StrEnum):
@@ -159,7 +159,7 @@ class PermissionReply(Request):
     """Also ``approve``, ``allow``, ``y`` for ``proceed_once`` and ``deny``, ``reject``, ``n`` for ``cancel``."""
     reason: str | None = Field(default=None, max_length=2000)
     """For the model, where the answer is ``cancel``."""
-    arguments: dict[str, Any] | None = None
+    arguments: dict[str, Data] | None = None
     """For ``modify``: all arguments of the call, changed."""
 
     @field_validator("outcome", mode="before")

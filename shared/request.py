@@ -14,7 +14,7 @@ from .checks import Glob, SuspicionKind, VerifyItem, VerifyItems
 from .request_options import OPTIONS, ApprovalMode, Effort, OnCap, Require, ToolCallStyle
 from .text import shortened
 from .webhooks import Webhook
-from .wire import Request, Timestamp
+from .wire import Data, Request, Timestamp
 from .workspaces import UPLOAD
 
 MAX_TEXT_BYTES = 1024 * 1024
@@ -330,7 +330,7 @@ class DelegationRequest(Request):
     """The files to work on. It gets a copy of its own; the original is never changed. A string is a directory."""
     deliver: Deliver | None = Field(default=None, exclude_if=lambda deliver: deliver is None)
     """Where its changes go when it has finished: for a git workspace only. Null: nowhere, but they can be later."""
-    output_schema: dict[str, Any] | None = None
+    output_schema: dict[str, Data] | None = None
     """The JSON Schema of `output` in the result, at most 64 KiB; references begin with #/. Formats are not checked."""
     verify: VerifyItems = Field(default_factory=list)
     """Checks that the service makes of the result itself, on files that the run cannot reach."""

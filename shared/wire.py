@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, TypeGuard, Union, cast, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     ConfigDict,
@@ -24,6 +25,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import PydanticSerializationError, to_json
 
 from .text import did_you_mean, shortened
 
@@ -34,6 +36,7 @@ LONGEST_COMPARED = 64
 """Characters of a name that is compared with the known ones."""
 _NEAR = 0.6
 """How alike a key and a known one have to be: a wrong suggestion is worse than none."""
+HALF = "there is half of a character, a lone surrogate, which cannot be sent; write the whole character, or remove it"
 LONGEST_SHOWN = 200
 """Characters of a wrong name that are shown."""
 
@@ -76,7 +79,8 @@ class Request(Wire):
     Null for what has no null is the field left out. An object or a list may be JSON in a string: models write it so.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    # Without a bound pydantic takes a text as it is; with any it refuses what UTF-8 cannot encode.
+    model_config = ConfigDict(extra="forbid", str_min_length=0)
 
     @model_validator(mode="before")
     @classmethod
@@ -156,6 +160,20 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def sendable(value: Any) -> Any:
+    """Returns a value that can be written as JSON. Raises ValueError with a sentence for any other."""
+    try:
+        to_json(value)
+    except PydanticSerializationError as error:
+        is_half = "surrogates not allowed" in str(error)
+        raise ValueError(HALF if is_half else f"it cannot be written as JSON: {error}") from None
+    return value
+
+
+Data = Annotated[Any, AfterValidator(sendable)]
+"""Any value that can be written as JSON."""
+
+
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns an object of JSON, as ``object_pairs_hook``. Raises ValueError where two values have the same key."""
     found = dict(pairs)
@@ -186,6 +204,8 @@ def _explained(mistake: Any, model: type[BaseModel], python: bool) -> dict[str, 
         at, shown = _step(at, part)
         pointer += shown
     detail = str(mistake["msg"]).removeprefix("Value error, ")
+    if mistake["type"] == "string_unicode":
+        detail = HALF
     if mistake["type"] == "extra_forbidden":
         detail = _unknown_key(str(last), at, python)
     if mistake["type"] == "union_tag_invalid":

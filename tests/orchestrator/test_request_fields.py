@@ -37,3 +37,8 @@ def test_a_relative_directory_begins_where_the_caller_is() -> None:
         assert located.workspace == DirectoryWorkspace(kind="directory", path=path)
     empty = DelegationRequest(task="t")
     assert located_in(Path("/base"), empty) is empty
+
+
+def test_a_relative_directory_below_a_folder_whose_name_is_no_text_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"^workspace/path: there is half of a character"):
+        located_in(Path("/base\udcff"), DelegationRequest(task="t", workspace="src"))

@@ -28,6 +28,44 @@ def test_a_blank_task_is_refused(task: str) -> None:
     assert mistakes(task=task) == {"/task": "the task is blank; describe the work in words"}
 
 
+COMMAND = {"kind": "command", "run": "make"}
+HALVES = {
+    "a text": ({"task": "x \ud83d"}, "/task"),
+    "a text without a bound": ({"context": "\udcff"}, "/context"),
+    "a text with one": ({"session_id": "\udcff"}, "/session_id"),
+    "a label": ({"labels": {"a": "\udcff"}}, "/labels/a"),
+    "a name in a list": ({"tools": ["bash", "\udcff"]}, "/tools/1"),
+    "a path": ({"workspace": "b\udcff"}, "/workspace/path"),
+    "a check": ({"verify": ["make\ud83d"]}, "/verify/0/run"),
+    "a file of a check": ({"verify": [COMMAND | {"files": {"a": "\ud83d"}}]}, "/verify/0/files/a"),
+    "an argument": (
+        {"verify": [{"kind": "own", "name": "n", "arguments": {"a": ["\ud83d"]}}]},
+        "/verify/0/arguments/a",
+    ),
+    "a schema": ({"output_schema": {"const": "\ud83d"}}, "/output_schema/const"),
+    "a key in a schema": ({"output_schema": {"properties": {"\ud83d": {}}}}, "/output_schema/properties"),
+    "JSON in a text": ({"deliver": '{"message": "\\ud83d"}'}, "/deliver/message"),
+}
+
+
+@pytest.mark.parametrize(("fields", "pointer"), HALVES.values(), ids=HALVES)
+def test_half_of_a_character_is_refused_wherever_a_request_has_text(fields: dict[str, Any], pointer: str) -> None:
+    detail = (
+        "there is half of a character, a lone surrogate, which cannot be sent; write the whole character, or remove it"
+    )
+    assert mistakes(**fields) == {pointer: detail}
+
+
+def test_whole_characters_of_every_script_are_taken() -> None:
+    task = "naïve 日本 😀 \U0010ffff \x00"
+    assert json.loads(DelegationRequest(task=task, labels={task: task}).given_json())["labels"] == {task: task}
+
+
+@pytest.mark.parametrize("value", [object(), [{"a": object()}]], ids=["plain", "nested"])
+def test_what_json_has_no_form_for_is_refused_with_a_sentence(value: Any) -> None:
+    assert "cannot be written as JSON" in mistakes(output_schema={"const": value})["/output_schema/const"]
+
+
 @pytest.mark.requirement("P-02")
 def test_an_unknown_key_is_refused_by_name_with_the_closest_known_one() -> None:
     assert mistakes(limits={"maxTurn": 3}) == {"/limits/maxTurn": "unknown key 'maxTurn'; did you mean 'maxTurns'?"}

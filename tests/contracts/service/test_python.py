@@ -149,6 +149,45 @@ async def test_what_is_asked_of_a_delegation_is_answered_as_by_the_service(
             await call(name, new_id(), **fields)
 
 
+HALF = "x\ud83d"
+UNSENDABLE: dict[str, tuple[str, dict[str, Any]]] = {
+    "start": ("task", {"task": HALF}),
+    "delegate": ("labels/a", {"task": "t", "labels": {"a": HALF}}),
+    "gather": ("task", {"requests": ["t", HALF]}),
+    "map": ("task", {"requests": [f"review {HALF}"]}),
+    "evaluate": ("context", {"tasks": ["t"], "context": HALF}),
+    "send": ("text", {"id": new_id(), "text": HALF}),
+    "wrap_up": ("text", {"id": new_id(), "text": HALF}),
+    "continue_": ("text", {"id": new_id(), "text": HALF}),
+    "retry": ("idempotency_key", {"id": new_id(), "idempotency_key": HALF}),
+    "list": ("labels", {"labels": {"name": HALF}}),
+    "permissions": ("delegation", {"delegation": HALF}),
+    "answer_permission": ("arguments", {"id": "prm_1", "outcome": "modify", "arguments": {"path": HALF}}),
+    "artifact": ("name", {"id": new_id(), "name": HALF}),
+    "deliver": ("branch", {"id": new_id(), "wanted": {"branch": HALF}}),
+    "merge": ("ids/0", {"ids": [HALF]}),
+    "get": ("id", {"id": HALF}),
+    "result": ("id", {"id": HALF}),
+    "follow": ("id", {"id": HALF}),
+    "file": ("path", {"id": new_id(), "path": HALF}),
+    "pause_schedule": ("name", {"name": HALF}),
+    "cost": ("by", {"by": HALF}),
+    "list_session": ("session", {"session": "b\udcff"}),
+}
+
+
+async def test_half_of_a_character_is_refused_by_every_operation_that_takes_text(call: Call) -> None:
+    for name, (field, given) in UNSENDABLE.items():
+        with pytest.raises(Invalid, match=rf"^{field}: there is half of a character, .*; write the whole") as caught:
+            await call(name.removesuffix("_session"), **given)
+        assert [each["pointer"] for each in caught.value.errors] == [f"/{field}"], name
+
+
+async def test_the_path_of_a_file_may_hold_bytes_that_are_no_text(call: Call) -> None:
+    with pytest.raises(NotFound, match="there is no delegation"):
+        await call("file", new_id(), path="b\udcff")
+
+
 async def test_what_is_asked_of_all_is_answered_as_by_the_service(desk: Desk, call: Call) -> None:
     id = await accepted(desk.service, labels={"of": "all"})
     await accepted(desk.service)

@@ -274,6 +274,18 @@ async def test_a_file_that_holds_no_request_is_refused(url: str, tmp_path: Path,
     assert "internal error" not in done.err
 
 
+@pytest.mark.parametrize("command", [["run", "--request"], ["batch"], ["eval"]], ids=" ".join)
+async def test_half_of_a_character_in_a_file_is_a_mistake_of_its_field(
+    url: str, service: FakeService, tmp_path: Path, command: list[str]
+) -> None:
+    name = "r.json" if "run" in command else "r.jsonl"
+    tmp_path.joinpath(name).write_text('{"task": "x \\ud83d"}')
+    done = await deputize(*command, name, cwd=tmp_path, DEPUTIZE_URL=url)
+    assert (done.code, done.out, service.runs) == (2, "", {})
+    assert done.err.startswith(f"deputize: {name}")
+    assert ": /task: there is half of a character, a lone surrogate, which cannot be sent; write the" in done.err
+
+
 async def test_mistakes_are_named_by_the_option_or_the_file_that_made_them(
     url: str, service: FakeService, tmp_path: Path
 ) -> None:
