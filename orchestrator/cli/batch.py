@@ -9,8 +9,8 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 BATCH = "batch"
 """The label with the id of a batch."""
+
+
+_DIGEST = "requestDigest"
+"""The field of a row with the digest of its request."""
+_BEGINNING = b'{"line": '
+"""What each row begins with."""
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -103,22 +109,26 @@ class Results:
 
 
 class ResultsFile(Results):
-    """A file of results: locked by one batch at a time, append-only. The file beside it has the batch's keys."""
+    """A file of results: locked by one batch at a time, append-only. The file beside it has the batch's keys.
 
-    def __init__(self, places: Places, path: Path, file: BinaryIO, rows: list[bytes]) -> None:
-        """``rows``: those of the file. A row that is not one of ours is skipped."""
-        from ...shared.delegation import ToolAgentResult
+    Each row has the digest of its request: the file beside it is deleted when all are done.
+    """
 
+    def __init__(self, places: Places, path: Path, file: BinaryIO, rows: Mapping[int, bytes]) -> None:
+        """``rows``: those of the file, by their numbers. Raises Invalid where one is not a result."""
         super().__init__(places)
         self.path = path
         self.file = file
         self._state = path.with_name(path.name + ".batch")
         self._fresh = False
         """Nothing was submitted before this command."""
-        for text in rows:
-            with suppress(ValueError, KeyError, TypeError):
-                row = json.loads(text)
-                self.done[int(row["line"])] = ToolAgentResult.model_validate(row)
+        self._digests: dict[int, str] = {}
+        """Of the requests: of those that are done, then of all."""
+        if wrong := [str(number) for number, text in rows.items() if not self._read_row(text)]:
+            raise Invalid(
+                f"{path} is not a file of results: see row {output.some(wrong)}; remove what is none, "
+                "or name another file for the results"
+            )
 
     def keyed(self, lines: list[RequestLine]) -> list[RequestLine]:
         """Returns the requests with idempotency keys of this batch.
@@ -128,14 +138,22 @@ class ResultsFile(Results):
         """
         self._fresh = not self._state.exists() and not self.done
         name, known = self._read_state()
-        self.batch = name
-        for line in lines:
-            if known.get(line.number, digest := _digest(line)) != digest:
-                raise Invalid(
-                    f"line {line.number} is not what it was when the batch into {self.path} began; "
-                    "put it back, or name another file for the results"
-                )
-        self._write_state(name, lines)
+        self.batch, known = name, {**self._digests, **known}
+        self._digests = {line.number: _digest(line) for line in lines}
+        for number in sorted({*known, *self.done}):
+            if number not in self._digests:
+                change = "is not there any more, as it was"
+            elif known.get(number, self._digests[number]) != self._digests[number]:
+                change = "is not what it was"
+            else:
+                continue
+            raise Invalid(
+                f"{self.places.name(number)} {change} when the batch into {self.path} began; "
+                "put it back, or name another file for the results"
+            )
+        if unknown := self.done.keys() - known.keys():
+            output.note(f"{count(len(unknown), 'result')} of an earlier version cannot be compared with the requests")
+        self._write_state(name)
         return [
             line
             if line.request.idempotency_key
@@ -144,7 +162,8 @@ class ResultsFile(Results):
         ]
 
     def add(self, number: int, result: ToolAgentResult) -> None:
-        row = json.dumps({**self.places.fields(number), **result.to_dict()}, ensure_ascii=False)
+        fields = {**self.places.fields(number), _DIGEST: self._digests[number]}
+        row = json.dumps({**fields, **result.to_dict()}, ensure_ascii=False)
         try:
             self.file.write(row.encode("utf-8", "surrogatepass") + b"\n")
             self.file.flush()
@@ -163,6 +182,23 @@ class ResultsFile(Results):
     def complete(self) -> None:
         self._state.unlink(missing_ok=True)
 
+    def _read_row(self, text: bytes) -> bool:
+        """Takes a result over. Returns whether the row is one."""
+        from ...shared.delegation import ToolAgentResult
+
+        try:
+            row = json.loads(text)
+            result = ToolAgentResult.model_validate(row)
+            number, digest = row["line"], row.get(_DIGEST, "")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        if not (type(number) is int and isinstance(digest, str)):
+            return False
+        self.done[number] = result
+        if digest:
+            self._digests[number] = digest
+        return True
+
     def _read_state(self) -> tuple[str, dict[int, str]]:
         try:
             name, *rows = self._state.read_text("utf-8").split("\n")
@@ -172,8 +208,9 @@ class ResultsFile(Results):
         except ValueError:
             raise Misconfigured(f"{self._state} is damaged, and only it names the delegations") from None
 
-    def _write_state(self, name: str, lines: Iterable[RequestLine]) -> None:
-        text = "".join(f"{row}\n" for row in (name, *(f"{line.number} {_digest(line)}" for line in lines)))
+    def _write_state(self, name: str) -> None:
+        digests = (f"{number} {digest}" for number, digest in self._digests.items())
+        text = "".join(f"{row}\n" for row in (name, *digests))
         new = self._state.with_name(self._state.name + ".new")
         with new.open("w", encoding="utf-8") as file:
             file.write(text)
@@ -203,7 +240,10 @@ def open_results(path: Path, requests: BinaryIO, places: Places, *, resume: bool
         rows = _whole_rows(file)
         if rows and not resume:
             raise Invalid(f"{path} has results already; go on with --resume, or name another file")
-        yield ResultsFile(places, path, file, rows)
+        results = ResultsFile(places, path, file, rows)
+        if rows:
+            _end_last_row(file)
+        yield results
 
 
 def _is_same(file: BinaryIO, requests: BinaryIO) -> bool:
@@ -213,25 +253,36 @@ def _is_same(file: BinaryIO, requests: BinaryIO) -> bool:
         return False
 
 
-def _whole_rows(file: BinaryIO) -> list[bytes]:
-    """Returns the complete rows, and truncates a partial last row, to which the next one would be appended."""
+def _whole_rows(file: BinaryIO) -> dict[int, bytes]:
+    """Returns the complete rows by their numbers, and truncates the beginning of one at the end.
+
+    The next row would be appended to it. Other text at the end is a row: it may be a file of something else.
+    """
     if not file.seekable():
-        return []
+        return {}
     file.seek(0)
     *rows, torn = file.read().split(b"\n")
-    if torn and not _is_row(torn):
+    if torn and _is_torn(torn):
         file.truncate(file.tell() - len(torn))
     elif torn:
-        file.write(b"\n")
         rows.append(torn)
-    return [row for row in rows if row.strip()]
+    return {number: row for number, row in enumerate(rows, 1) if row.strip()}
 
 
-def _is_row(text: bytes) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
+def _end_last_row(file: BinaryIO) -> None:
+    file.seek(-1, os.SEEK_END)
+    if file.read(1) != b"\n":
+        file.write(b"\n")
+
+
+def _is_torn(text: bytes) -> bool:
+    if not (text.startswith(_BEGINNING) or _BEGINNING.startswith(text)):
         return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 CHUNK_SIZE = 1000
