@@ -82,8 +82,11 @@ def prove(
 def _found_rows(stated: Stated, items: Sequence[VerifyItem | None], answer: Mapping[str, Any]) -> Iterator[Finding]:
     from ...shared.facts import Verification
 
-    if why := answer.get("failed"):
-        yield Finding("✗", "checks", f"they cannot be repeated: {why}")
+    if why := answer.get("misfit"):
+        yield Finding("✗", "patch", why)
+        return
+    if why := answer.get("untried"):
+        yield Finding("!", "checks", f"not tried: {why}")
         return
     if not answer:
         yield Finding("!", "base", "not tried: no check can be made")
@@ -94,8 +97,8 @@ def _found_rows(stated: Stated, items: Sequence[VerifyItem | None], answer: Mapp
     if answer:
         yield Finding("✓", "patch", f"sha256 {stated.patch}")
     if stated.commit:
-        wrong = answer.get("differs") or answer.get("untried") or ("" if answer else "not tried")
-        state = "✗" if answer.get("differs") else "!" if wrong else "✓"
+        wrong = answer.get("other") or answer.get("uncompared") or ("" if answer else "not tried")
+        state = "✗" if answer.get("other") else "!" if wrong else "✓"
         yield Finding(state, "commit", f"{stated.commit}{f': {wrong}' if wrong else ''}")
     yield from stated.compared(items, Verification.model_validate(answer["verification"]) if answer else None)
 
@@ -134,4 +137,4 @@ def _repeated(settings: Settings, asked: Mapping[str, Any]) -> dict[str, Any]:
     finally:
         delete(folder)
     ended = f"the program that repeats them ended with {done.returncode}"
-    return {"failed": ended} if done.returncode else json.loads(done.stdout)
+    return {"untried": ended} if done.returncode else json.loads(done.stdout)

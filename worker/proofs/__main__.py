@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...shared.errors import DeputizeError, Invalid, RepositoryFailed
+from ...shared.errors import DeputizeError, RepositoryFailed
 from ...shared.git.delivery import objects_over, patched_tree
 from ...shared.git.own import Patience
 from ...shared.git.remote import remote_of
@@ -59,7 +59,7 @@ class NoRecord:
 
 
 async def repeated(settings: Settings, folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what is found in the folder, or why nothing is: ``failed``.
+    """Returns what is found in the folder, or why nothing is: a ``misfit`` of the patch, or it is all ``untried``.
 
     ``asked`` has the ``request`` with the checks and the workspace, the ``patch``, the delivered ``commit`` with the
     paths that it lacks (``undelivered``), and patterns of ``paths``.
@@ -72,15 +72,16 @@ async def repeated(settings: Settings, folder: Path, asked: Mapping[str, Any]) -
         await run_in_thread(check_shown, settings)  # its own home is private, too
         settings, globs = settings.model_copy(update=own), Globs(asked["paths"])
         paths = {path for part in parse_patch(patch) for path in (part.old_path, part.new_path) if path}
-        found = await _verified(settings, request, patch)
+        if "misfit" in (found := await _verified(settings, request, patch)):
+            return found
         other = await run_in_thread(_other_commit, settings, request, asked)
         return {"outside": [printable_path(path) for path in sorted(paths) if not globs.match(path)], **found, **other}
     except (DeputizeError, OSError) as error:
-        return {"failed": str(error)}
+        return {"untried": str(error)}
 
 
 async def _verified(settings: Settings, request: DelegationRequest, patch: str) -> dict[str, Any]:
-    """Returns the ``verification`` of the patch on its base. Raises DeputizeError and OSError."""
+    """Returns the ``verification`` of the patch on its base, or its ``misfit``. Raises DeputizeError and OSError."""
     enabled = settings.sandbox.enabled
     problem = await Bubblewrap.selftest(settings.workspaces) if enabled else "switched off by DEPUTIZE_SANDBOX"
     offer = offer_of(settings, sandbox_problem=problem)
@@ -93,7 +94,8 @@ async def _verified(settings: Settings, request: DelegationRequest, patch: str) 
     workspace = await Workspace.create(spec, claim.id, settings.workspaces, None, 1, most, tally, restore=fill)
     try:
         await offer.project_tools(claim, workspace, note)  # by the files of the base, as in a run
-        await run_in_thread(_apply, workspace.path, patch)
+        if why := await run_in_thread(_apply, workspace.path, patch):
+            return {"misfit": why}
         note("the checks run on base, candidate and canary")
         async with Verifier(run, offer, workspace) as verifier:
             return {"verification": (await verifier.verify()).to_dict()}
@@ -101,8 +103,8 @@ async def _verified(settings: Settings, request: DelegationRequest, patch: str) 
         workspace.close()
 
 
-def _apply(folder: Path, patch: str) -> None:
-    """Applies the patch. Raises Invalid unless each of its files is exactly what it was before the run."""
+def _apply(folder: Path, patch: str) -> str:
+    """Applies the patch. Returns why it does not fit: each of its files has to be what it was before the run."""
     with Directory(folder) as files:
         plan, parts = MergePlan(files), parse_patch(patch)
         for part in parts:
@@ -112,24 +114,25 @@ def _apply(folder: Path, patch: str) -> None:
         plan.add(parts)
         if plan.refused:
             path, why = next(iter(plan.refused.items()))
-            raise Invalid(f"the patch does not fit the base: {printable_path(path)}: {why}")
+            return f"the patch does not fit the base: {printable_path(path)}: {why}"
         plan.write()
+    return ""
 
 
 def _other_commit(settings: Settings, request: DelegationRequest, asked: Mapping[str, Any]) -> dict[str, str]:
-    """Returns why the commit ``differs`` from the base with the patch, or why that is ``untried``; else {}."""
+    """Returns why the commit differs from the base with the patch (``other``), or is ``uncompared``; else {}."""
     spec, commit = request.workspace, asked["commit"]
     if not (commit and isinstance(spec, GitWorkspace) and spec.ref):
         return {}
-    remote = remote_of(spec.url, settings)
-    with objects_over(settings, remote, spec.ref, Patience(spec.url)) as own:
-        try:
+    try:
+        remote = remote_of(spec.url, settings)
+        with objects_over(settings, remote, spec.ref, Patience(spec.url)) as own:
             own.run("fetch", "--no-tags", "--depth=2", remote.address, commit)
-        except RepositoryFailed as error:
-            return {"untried": str(error)}
-        parent, there = (own.run("rev-parse", "--verify", f"{commit}{of}").decode().strip() for of in ("^", "^{tree}"))
-        tree = patched_tree(own, spec.ref, without(asked["patch"], asked["undelivered"]))
-    return {} if (parent, there) == (spec.ref, tree) else {"differs": "it is not the base with the patch"}
+            there = own.run("rev-parse", f"{commit}^@", f"{commit}^{{tree}}").decode().split()
+            tree = patched_tree(own, spec.ref, without(asked["patch"], asked["undelivered"]))
+    except RepositoryFailed as error:
+        return {"uncompared": str(error)}
+    return {} if there == [spec.ref, tree] else {"other": "it is not the base with the patch"}
 
 
 def note(text: str) -> None:

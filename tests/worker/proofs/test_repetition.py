@@ -32,11 +32,11 @@ def source(tmp_path: Path) -> Path:
 
 
 async def repeat(
-    source: Path, base: str | None, run: str, sandbox: Mapping[str, Any] = {}, **fields: Any
+    source: Path, base: str | None, run: str, sandbox: Mapping[str, Any] = {}, url: str = "", **fields: Any
 ) -> dict[str, Any]:
     (folder := source.parent / "work").mkdir(exist_ok=True)
     workspace = DirectoryWorkspace(kind="directory", path=str(source))
-    workspace = GitWorkspace(kind="git", url=str(source), ref=base) if base else workspace
+    workspace = GitWorkspace(kind="git", url=url or str(source), ref=base) if base else workspace
     request = DelegationRequest(task="x", workspace=workspace, verify=[run])
     asked = {"request": request.to_dict(), "patch": PATCH, "commit": None, "undelivered": [], "paths": ["app.txt"]}
     settings = Settings.load(environ={}, home=source.parent / "home", sandbox=sandbox)
@@ -46,23 +46,42 @@ async def repeat(
 async def test_a_patch_that_does_not_fit_the_base_is_not_checked(source: Path) -> None:
     first, last = git(source, "rev-list", "HEAD").split()[::-1]
     why = "the patch does not fit the base: app.txt: it is another file"
-    assert await repeat(source, first, "true") == {"failed": why}
-    (unknown,) = (await repeat(source, "1" * 40, "true")).values()
-    assert unknown.startswith("repository_ref: "), unknown
-    assert (await repeat(source, last, "true", patch=PATCH + "@@ -9 +9 @@\n-a\n+b\n"))["failed"].startswith("the patch")
+    assert await repeat(source, first, "true") == {"misfit": why}
+    found = await repeat(source, last, "true", patch=PATCH + "@@ -9 +9 @@\n-a\n+b\n")
+    assert found["misfit"].startswith("the patch")
+
+
+async def test_without_the_base_nothing_is_tried(source: Path) -> None:
+    base = git(source, "rev-parse", "HEAD")
+    (folder := source.parent / "folder").mkdir()
+    found = [
+        await repeat(source, "1" * 40, "true"),
+        await repeat(folder, base, "true"),
+        await repeat(source.parent / "none", base, "true"),
+        await repeat(source.parent / "none", None, "true"),
+        await repeat(source, base, "true", url="http://127.0.0.1:1/x.git"),
+    ]
+    assert [[*each] for each in found] == [["untried"]] * len(found), found
+    assert [each["untried"].partition(":")[0] for each in found] == [
+        "repository_ref",
+        "repository_not_found",
+        "repository_not_found",
+        f"{source.parent / 'none'} cannot be opened as a directory",
+        "repository_unreachable",
+    ]
 
 
 async def test_no_check_sees_the_state_of_this_machine(source: Path) -> None:
     (home := source.parent / "home").mkdir()
     found = await repeat(source, git(source, "rev-parse", "HEAD"), "true", {"show": [str(home)]})
-    assert found["failed"].startswith(f"sandbox.show names {home}, which is never shown"), found
+    assert found["untried"].startswith(f"sandbox.show names {home}, which is never shown"), found
 
 
 async def test_without_a_commit_the_files_of_the_patch_are_compared(source: Path) -> None:
     found = await repeat(source, None, "grep two app.txt")
     assert (found["verification"]["verdict"], (source / "app.txt").read_text()) == ("verified", "one\n")
     (source / "app.txt").write_text("three\n")
-    assert (await repeat(source, None, "true"))["failed"].endswith("app.txt: it is another file")
+    assert (await repeat(source, None, "true"))["misfit"].endswith("app.txt: it is another file")
 
 
 async def test_a_check_that_asks_for_a_network_is_red_here(source: Path) -> None:
@@ -79,9 +98,12 @@ async def test_a_commit_is_compared_with_the_base_and_the_patch(source: Path) ->
         (source / name).write_text(text)
         git(source, "commit", "-qam", name)
         made.append(git(source, "rev-parse", "HEAD"))
-    right, later = made
-    found = [await repeat(source, base, "grep two app.txt", commit=each) for each in (right, later, "2" * 40)]
-    assert [each["verification"]["verdict"] for each in found] == ["verified"] * 3
-    assert [each["outside"] for each in found] == [[]] * 3
-    shown = [(each.get("differs", ""), each.get("untried", "").partition(":")[0]) for each in found]
-    assert shown == [("", ""), ("it is not the base with the patch", ""), ("", "repository_ref")]
+    git(source, "checkout", "-q", "--orphan", "alone", made[0])
+    git(source, "commit", "-qm", "without a parent")
+    commits = (*made, git(source, "rev-parse", "HEAD"), "2" * 40)
+    found = [await repeat(source, base, "grep two app.txt", commit=each) for each in commits]
+    assert [each["verification"]["verdict"] for each in found] == ["verified"] * 4
+    assert [each["outside"] for each in found] == [[]] * 4
+    shown = [(each.get("other", ""), each.get("uncompared", "").partition(":")[0]) for each in found]
+    other = ("it is not the base with the patch", "")
+    assert shown == [("", ""), other, other, ("", "repository_ref")]
