@@ -303,5 +303,6 @@ async def _note_paused(service: Service, note: Callable[[str], None], asks: bool
         for each in paused:
             await service.client.resume(each.id)
         return
-    what, it = (paused[0].id, "it") if one else ("--all", "them")
-    note(f"`deputize resume {what}` goes on with {it}, `deputize cancel` ends {it}")
+    # `cancel --all` would end the work of this command, too.
+    resume, cancel, it = (paused[0].id, paused[0].id, "it") if one else ("--all", "ID…", "them")
+    note(f"`deputize resume {resume}` goes on with {it}, `deputize cancel {cancel}` ends {it}")

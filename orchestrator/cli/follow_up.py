@@ -99,7 +99,7 @@ def _connect_with_worker(settings: Settings) -> AbstractAsyncContextManager[Serv
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=completion.delegations)
-@click.option("--all", "every", is_flag=True, help="Everything that is paused.")
+@click.option("--all", "every", is_flag=True, help="Everything that is paused, which is the default.")
 @by_label_and_session
 @wait_option
 @denied_option
@@ -115,10 +115,11 @@ async def resume(
 ) -> Exit:
     """Resume interrupted work, and wait for its results.
 
-    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    Without an ID, --label or --session it is all that is paused. An ID may be shortened to its beginning or its end;
+    @last is the newest one without a parent.
     """
     chosen = filters(labels, session)
-    check_one_way(ids, chosen, every=every)
+    check_one_way(ids, chosen, every=every or not (ids or chosen))
     settings = load_settings()
     async with _connect_with_worker(settings) as service:
         paused = await chosen_ids(service.client, ids, chosen, lambda delegation: delegation.paused)

@@ -100,7 +100,8 @@ async def test_all_that_is_paused_goes_on_and_its_results_are_printed(url: str, 
         done = await command.done()
     assert (done.code, done.out) == (0, "Seven.\n")
     assert service.runs[other].result is None
-    assert "nothing is paused\n" in (await called(url, "resume", "--all")).stderr
+    for every in ([], ["--all"]):
+        assert "nothing is paused\n" in (await called(url, "resume", *every)).stderr
 
 
 async def test_what_is_finished_cannot_be_resumed(url: str, service: FakeService) -> None:
@@ -109,7 +110,6 @@ async def test_what_is_finished_cannot_be_resumed(url: str, service: FakeService
     done = await called(url, "resume", id)
     assert (done.exit_code, done.stdout) == (2, "")
     assert f"{id} is finished, so it cannot be resumed" in done.stderr
-    assert (await called(url, "resume")).exit_code == 2
 
 
 async def test_what_its_own_stack_pauses_while_it_starts_goes_on(url: str, service: FakeService) -> None:
@@ -169,3 +169,13 @@ async def test_only_run_asks_on_a_terminal_whether_to_go_on_with_what_is_paused(
     assert service.runs[id].paused is not asks
     assert noted[0] == f"1 delegation from before is paused: {service.runs[id].request.title} (…{id[-6:]})"
     assert [line for line in noted if "deputize resume" in line] == noted[1 : 1 if asks else 2]
+    assert asks or noted[1] == f"`deputize resume {id}` goes on with it, `deputize cancel {id}` ends it"
+
+
+async def test_of_several_that_are_paused_only_these_are_named_to_be_cancelled(service: FakeService, url: str) -> None:
+    for _ in range(2):
+        await accepted(service, paused=True)
+    noted: list[str] = []
+    async with Client(url) as client:
+        await note_before_work(Service(client, own=True), [], noted.append)
+    assert noted[1] == "`deputize resume --all` goes on with them, `deputize cancel ID…` ends them"

@@ -88,12 +88,28 @@ async def test_cancel_finds_what_is_accepted_and_begins_between_two_lists(more: 
         ["wrap-up"],
         ["wrap-up", "dlg_x", "stop", "--label", "job:a"],
         ["resume", "--all", "--label", "job:a"],
+        ["resume", "dlg_x", "--all"],
+        ["resume", "dlg_x", "--label", "job:a"],
     ],
 )
 async def test_delegations_are_named_in_one_way(url: str, service: FakeService, given: list[str]) -> None:
     done = await deputize(*given, DEPUTIZE_URL=url)
     assert (done.code, "--label" in done.err) == (2, True)
     assert service.runs == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [([], {0, 1}), (["--all"], {0, 1}), (["--label", "of:b"], {1}), (["--session", "s"], {0})],
+)
+async def test_resume_goes_on_with_all_that_is_paused_unless_some_are_chosen(
+    url: str, service: FakeService, ids: list[str], options: list[str], wanted: set[int]
+) -> None:
+    for id in ids[:2]:
+        service.runs[id] = service.runs[id].model_copy(update={"paused": True})
+    done = await deputize("resume", *options, "--wait", "0", DEPUTIZE_URL=url)
+    assert done.code == 124, done.err
+    assert {number for number in (0, 1) if not service.runs[ids[number]].paused} == wanted
 
 
 async def test_a_report_is_asked_of_all_that_are_chosen(url: str, service: FakeService, ids: list[str]) -> None:
