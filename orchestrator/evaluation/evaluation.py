@@ -11,7 +11,17 @@ from typing import Any
 from ...shared.delegation import Status, ToolAgentResult
 from ...shared.errors import Invalid
 from ...shared.lazy import lazy
-from .statistics import LEVEL, Interval, bootstrap, exact_paired, fewest_to_differ, pass_all, pass_at, wilson
+from .statistics import (
+    LEVEL,
+    Interval,
+    exact_paired,
+    fewest_to_differ,
+    over_pairs,
+    over_tasks,
+    pass_all,
+    pass_at,
+    wilson,
+)
 
 FIGURES = {"passAt1": "pass@1", "passAtK": "pass@k", "passAllK": "pass^k"}
 """The names of the figures of all tasks, as JSON and people have them."""
@@ -90,16 +100,14 @@ class Evaluation:
         return min(len(each.ended) for each in self.tasks)
 
     def figure(self, of: str) -> tuple[float, Interval]:
-        """Returns `pass@1`, `pass@k` or `pass^k`, and its interval: of one task Wilson's, else by a bootstrap."""
-        each = {
-            "pass@1": lambda task: task.rate,
-            "pass@k": lambda task: pass_at(self.k, task.successes, len(task.ended)),
-            "pass^k": lambda task: pass_all(self.k, task.successes, len(task.ended)),
-        }
-        values = [each[of](task) for task in self.tasks]
-        if len(self.tasks) == 1 and of == "pass@1":
-            return values[0], self.tasks[0].interval
-        return mean(values), bootstrap(values)
+        """Returns `pass@1`, `pass@k` or `pass^k`, and its interval: of one task by its rate, else over tasks."""
+        k = 1 if of == "pass@1" else self.k
+        estimate = pass_all if of == "pass^k" else pass_at
+        values = [estimate(k, task.successes, len(task.ended)) for task in self.tasks]
+        if len(values) > 1:
+            return mean(values), over_tasks(values)
+        low, high = (rate**k if of == "pass^k" else 1 - (1 - rate) ** k for rate in self.tasks[0].interval)
+        return values[0], (min(low, values[0]), max(high, values[0]))
 
     @lazy
     def successes(self) -> int:
@@ -188,8 +196,8 @@ class Comparison:
 
     @property
     def interval(self) -> Interval:
-        """That of the mean difference, by a bootstrap over the pairs."""
-        return bootstrap(self.differences)
+        """That of the mean difference."""
+        return over_pairs(self.differences)
 
     @property
     def conclusion(self) -> str:

@@ -16,15 +16,18 @@ _Z = NormalDist().inv_cdf(0.975)
 RESAMPLES = 2000
 """Of a bootstrap: enough for two digits."""
 LEVEL = 0.05
+_EQUAL = 1e-9
+"""Figures that differ by less are equal."""
 
 
-def wilson(successes: int, runs: int) -> Interval:
+def wilson(successes: float, runs: int) -> Interval:
     """Returns the interval of a rate: from 0 to 1 without runs."""
     if runs == 0:
         return 0.0, 1.0
     rate, square = successes / runs, _Z * _Z / runs
     middle, half = rate + square / 2, _Z * sqrt(rate * (1 - rate) / runs + square / (4 * runs))
-    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
+    low, high = (middle - half) / (1 + square), (middle + half) / (1 + square)
+    return max(0.0, min(rate, low)), min(1.0, max(rate, high))  # rounding may exclude a rate of 0 or 1
 
 
 def pass_at(k: int, successes: int, runs: int) -> float:
@@ -42,6 +45,26 @@ def bootstrap(of_tasks: Sequence[float], seed: int = 0) -> Interval:
     draw = random.Random(seed)  # noqa: S311 - not for cryptography
     found = sorted(fmean(draw.choices(of_tasks, k=len(of_tasks))) for _ in range(RESAMPLES))
     return found[round(LEVEL / 2 * (RESAMPLES - 1))], found[round((1 - LEVEL / 2) * (RESAMPLES - 1))]
+
+
+def over_tasks(figures: Sequence[float]) -> Interval:
+    """Returns the interval of the mean over tasks: by a bootstrap, or, where all are equal, Wilson's of the tasks.
+
+    A bootstrap of equal figures has no width, although further tasks may differ. The figures are from 0 to 1.
+    """
+    if max(figures) - min(figures) > _EQUAL:
+        return bootstrap(figures)
+    return wilson(sum(figures), len(figures))
+
+
+def over_pairs(differences: Sequence[float]) -> Interval:
+    """Returns the same for differences from -1 to 1: equal ones may have further ones in both directions."""
+    if max(differences) - min(differences) > _EQUAL:
+        return bootstrap(differences)
+    number, sign = len(differences), -1 if differences[0] < 0 else 1
+    low, high = wilson(abs(sum(differences)), number)
+    one, other = sign * (low - wilson(0, number)[1]), sign * high
+    return min(one, other), max(one, other)
 
 
 def exact_paired(better: int, worse: int) -> float:

@@ -31,6 +31,43 @@ def test_one_task_has_the_interval_of_wilson() -> None:
     assert (low, high) == pytest.approx((0.5101, 1), abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("successes", "runs", "figures"),
+    [
+        ([5], 5, [(0.566, 1), (0.985, 1), (0.058, 1)]),
+        ([0], 5, [(0, 0.434), (0, 0.942), (0, 0.015)]),
+        ([3], 5, [(0.231, 0.882), (0.731, 1), (0, 0.535)]),
+        ([2, 2, 2], 2, [(0.438, 1)] * 3),
+        ([0, 0], 2, [(0, 0.658)] * 3),
+        ([1, 1], 2, [(0.095, 0.905), (0.342, 1), (0, 0.658)]),
+    ],
+)
+def test_an_interval_has_a_width_where_all_runs_or_tasks_are_alike(
+    successes: Sequence[int], runs: int, figures: Sequence[tuple[float, float]]
+) -> None:
+    found = of(*successes, runs=runs)
+    for name, interval in zip(("pass@1", "pass@k", "pass^k"), figures, strict=True):
+        value, (low, high) = found.figure(name)
+        assert (low, high) == pytest.approx(interval, abs=1e-3), name
+        assert low <= value <= high, name
+
+
+@pytest.mark.parametrize(
+    ("new", "former", "interval"),
+    [
+        ([1, 1], [1, 1], (-0.658, 0.658)),
+        ([1] * 6, [0] * 6, (0.219, 1)),
+        ([0] * 6, [1] * 6, (-1, -0.219)),
+        ([1], [0], (-0.587, 1)),
+    ],
+)
+def test_a_difference_that_is_the_same_in_all_tasks_has_an_interval_too(
+    new: Sequence[int], former: Sequence[int], interval: tuple[float, float]
+) -> None:
+    compared = Comparison.of(of(*new, runs=1), of(*former, runs=1))
+    assert compared.interval == pytest.approx(interval, abs=1e-3)
+
+
 def test_what_was_cancelled_is_no_run_and_an_unknown_price_no_cost() -> None:
     found = Evaluation.of([task(1, 1, 1, result("cancelled")), task(2, 0, 0, result("cancelled"))])
     assert (found.k, len(found.tasks), found.cost_usd) == (2, 1, 1.5)
