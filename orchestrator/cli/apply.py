@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     from ..client import Client
 
 LIMIT_OPTIONS = {
-    "max_turns": "--max-turns",
-    "max_tool_calls": "--max-tool-calls",
-    "timeout": "--timeout",
-    "budget": "--max-cost",
+    "maxTurns": ("max_turns", "--max-turns"),
+    "maxToolCalls": ("max_tool_calls", "--max-tool-calls"),
+    "timeoutSeconds": ("timeout_seconds", "--timeout"),
+    "maxTokens": ("max_tokens", "--max-tokens"),
+    "maxCostUsd": ("max_cost_usd", "--max-cost"),
 }
-"""The options of `continue` that raise the limit at which a run ended."""
+"""The field of each limit, and the option of `continue` that raises it."""
+_REACHED = re.compile(r"(?:Stopped|No attempt has ended by itself): (\S+)")
+"""What the summary states where the model has written no report."""
 
 
 @click.command()
@@ -223,7 +227,7 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, 
     from ...shared.request import DirectoryWorkspace
 
     workspace, command = delegation.request.workspace, partial(output.command, settings)
-    if option := LIMIT_OPTIONS.get(result.termination_reason):
+    if option := _raising(delegation, result):
         yield f"  to go on: {command('continue', name, 'go on', option, 'N')}"
     if result.git and result.git.commit:
         yield f"  delivered as {where(result.git)}"
@@ -238,6 +242,32 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, 
         take = command("apply", name, *(() if Path(workspace.path).is_dir() else ("--into", "DIR")))
         yield f"  {workspace.path} itself is unchanged; to take this over: {take}"
     yield from filter(None, (missing_note(settings, delegation), ignored_note(settings, delegation)))
+
+
+def _raising(delegation: Delegation, result: ToolAgentResult) -> str | None:
+    """Returns the option that raises the limit at which a run ended; None where no option does.
+
+    A cap of the service is one of these, as are a deadline and what the fleet may spend.
+    """
+    stated = _REACHED.match(result.summary)
+    name = stated[1] if stated else _likeliest(delegation, result)
+    if not result.termination_reason.is_limit or name not in LIMIT_OPTIONS:
+        return None
+    field, option = LIMIT_OPTIONS[name]
+    is_own = getattr(delegation.effective_limits, field) == getattr(delegation.request.limits, field)
+    return option if is_own else None
+
+
+def _likeliest(delegation: Delegation, result: ToolAgentResult) -> str:
+    """Returns the name of the limit that a reason stands for: of a budget the one that is used up the most."""
+    limits, usage = delegation.effective_limits, result.usage
+    used = {
+        "maxTokens": usage.total / limits.max_tokens if limits.max_tokens else 0,
+        "maxCostUsd": (usage.cost_usd or 0) / limits.max_cost_usd if limits.max_cost_usd else 0,
+    }
+    names = {"max_turns": "maxTurns", "max_tool_calls": "maxToolCalls", "timeout": "timeoutSeconds"}
+    most = max(used, key=lambda name: used[name])
+    return names.get(result.termination_reason, most if used[most] else "")
 
 
 def _as_json(plan: MergePlan, delegation: Delegation, folder: Path, how: ApplyOptions) -> str:

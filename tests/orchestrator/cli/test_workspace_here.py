@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -125,7 +126,7 @@ def ends(service: FakeService, **fields: Any) -> Callable[[str], Envelope]:
             ["{apply}", "{pull}", "not in the patch"],
         ),
         ({"reason": TerminationReason.TIMEOUT}, ["to go on: {continue} 'go on' --timeout N"], ["{apply}"]),
-        ({"reason": TerminationReason.BUDGET}, ["to go on: {continue} 'go on' --max-cost N"], ["{apply}"]),
+        ({"reason": TerminationReason.BUDGET}, [], ["{apply}", "{continue}"]),
         ({}, [], ["{apply}", "{continue}", "{pull}"]),
     ],
     ids=["changed", "too large", "commits", "timeout", "budget", "nothing"],
@@ -139,6 +140,34 @@ async def test_the_end_names_what_can_be_done_then(
     written = done.err.replace(PROGRAM, "deputize")
     assert [each for each in said if each.format(**names) not in written] == []
     assert [each for each in unsaid if each.format(**names) in written] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "fields", "option"),
+    [
+        (["--max-tokens", "100"], {"summary": "Stopped: maxTokens 100 reached. 0 steps were made."}, "--max-tokens"),
+        (["--max-cost", "1"], {"summary": "Stopped: maxCostUsd 1 reached. 0 steps were made."}, "--max-cost"),
+        (["--max-tokens", "9"], {"summary": "Stopped: spend.daily_usd 0.001 reached. 1 step was made."}, ""),
+        (["--max-tokens", "9"], {"summary": "Stopped: sandbox.disk_bytes 5 reached. 1 step was made."}, ""),
+        (["--max-tokens", "9"], {"usage": {"inputTokens": 8}}, "--max-tokens"),
+        (["--max-tokens", "90", "--max-cost", "1"], {"usage": {"inputTokens": 8, "costUsd": 0.9}}, "--max-cost"),
+        (["--max-tokens", "9", "--max-cost", "1"], {"usage": {"inputTokens": 8, "costUsd": 0.1}}, "--max-tokens"),
+        ([], {"usage": {"inputTokens": 8, "costUsd": 0.1}}, ""),
+        ([], {"reason": "timeout", "summary": "No attempt has ended by itself: deadline 2021 reached."}, ""),
+        ([], {"reason": "timeout", "summary": "Stopped: timeoutSeconds 9 reached while it was set up."}, "--timeout"),
+        (["--max-turns", "3"], {"reason": "max_turns", "summary": "My report."}, "--max-turns"),
+        (["--max-turns", "999"], {"reason": "max_turns", "summary": "My report."}, ""),
+        ([], {"reason": "completed", "summary": "Stopped: maxTokens 100 reached"}, ""),
+    ],
+)
+async def test_only_an_option_that_raises_the_limit_is_named(
+    given: list[str], fields: dict[str, Any], option: str, url: str, service: FakeService, tmp_path: Path
+) -> None:
+    fields = {"reason": "budget", **fields}
+    reason = TerminationReason(fields.pop("reason"))
+    done = await run(url, service, "x", *given, "-w", str(tmp_path), then=ends(service, reason=reason, **fields))
+    found = re.findall(r"to go on: .* (--\S+) N", done.err)
+    assert found == ([option] if option else []), done.err
 
 
 async def test_a_directory_that_is_not_here_is_named_with_a_command_that_works(
