@@ -30,7 +30,7 @@ from ..shared.settings import Settings
 from ..shared.settings.environments import unknown_environment
 from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
-from ..shared.workspaces import UPLOAD_POINTER, upload_link, use_upload
+from ..shared.workspaces import IS_PRIVATE, UPLOAD_POINTER, is_in_one, upload_link, use_upload
 from .delivery import check_git
 
 MAX_SUGGESTIONS = 5
@@ -157,6 +157,8 @@ def _check_directory(path: Path, settings: Settings) -> None:
         problem = "no directory may be copied from here; set DEPUTIZE_WORKSPACE_SOURCES to the allowed roots"
     elif sources is not None and not any(path.resolve().is_relative_to(root) for root in sources):
         problem = f"is not below an allowed root ({', '.join(map(str, sources))}); see DEPUTIZE_WORKSPACE_SOURCES"
+    elif is_in_one(path.resolve(), settings.private):
+        problem = IS_PRIVATE
     elif settings.local and not path.exists():
         problem = "does not exist; give a directory that does, or leave the workspace out for an empty one"
     elif settings.local and not path.is_dir():

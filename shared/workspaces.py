@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,10 +27,16 @@ MAX_DEPTH = 100
 """Folders inside one another in them."""
 MAX_PATH_BYTES = 4000
 """Of a path in an archive, and of what a link names."""
+IS_PRIVATE = "is private to the service; give the directory with the files to work on"
 UPLOAD_POINTER = "/workspace/upload"
 """Where a refusal points whose remedy is to send the archive."""
 UPLOAD = "^sha256:[0-9a-f]{64}$"
 """What an upload is called."""
+
+
+def is_in_one(real: Path, places: Iterable[Path]) -> bool:
+    """Whether a real path is one of the places, or lies in one."""
+    return any(real.is_relative_to(os.path.realpath(place)) for place in places)
 
 
 def generation_path(folder: Path, name: str, number: int) -> Path:

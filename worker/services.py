@@ -62,6 +62,7 @@ from .tracing import open_tracing
 from .web.dial import Network
 from .workspace.generation import restore
 from .workspace.snapshot_store import SnapshotStore, StoredRun
+from .workspace.source import SourceRules
 from .workspace.tree_copy import LONG_SECONDS, CopyTally, reported
 from .workspace.workspace import Workspace, with_free_number
 
@@ -250,8 +251,8 @@ class Services:
         if away and stored:
             source, filled = "the snapshot store", stored.restore_of(claim)
         async with place:
-            bounds: dict[str, Any] = {"max_bytes": most, "tally": tally, "private": self.settings.private}
-            create = partial(Workspace.create, spec, claim.id, root, sources, restore=filled, **bounds)
+            rules, bounds = SourceRules(sources, self.settings.private), {"max_bytes": most, "tally": tally}
+            create = partial(Workspace.create, spec, claim.id, root, rules, restore=filled, **bounds)
             copy = with_free_number(create, claim.attempt, check_fence)
             workspace = await reported(copy, tally, source, report, self.long_copy_seconds)
         if stored:

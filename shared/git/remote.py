@@ -19,6 +19,7 @@ from ..errors import Invalid, Misconfigured, RepositoryFailed
 from ..settings import Settings
 from ..settings.git_credentials import Credential, host_of, names_of, read_credentials
 from ..text import shortened, visible
+from ..workspaces import IS_PRIVATE, is_in_one
 from .folder import state_of
 
 URL = "/workspace/url"
@@ -170,6 +171,8 @@ def _checked_folder(path: Path, settings: Settings) -> Path:
     if sources is not None and not any(real.is_relative_to(root.resolve()) for root in sources):
         known = ", ".join(map(str, sources))
         raise _refusal(f"is not below an allowed root ({known}); see DEPUTIZE_WORKSPACE_SOURCES")
+    if is_in_one(real, settings.private):
+        raise _refusal(IS_PRIVATE)
     return real
 
 

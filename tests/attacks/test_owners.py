@@ -17,8 +17,9 @@ import pytest
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.operations import OPERATIONS
 from deputize.orchestrator.owner_caps import publish
+from deputize.shared.delegation import Status
 from deputize.shared.errors import NotFound
-from deputize.shared.request import ApprovalMode, DelegationRequest
+from deputize.shared.request import ApprovalMode, DelegationRequest, DirectoryWorkspace
 from deputize.shared.runs.caps import caps_of_owner
 from deputize.shared.runs.keys import spend_key
 from deputize.shared.settings import SpendWindows
@@ -62,7 +63,7 @@ async def stage(redis_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
         entry("root", *ALL_BUT_ALL, "all"),
     )
     async with (
-        open_whole(redis_url, tmp_path / "home", permission_timeout_seconds=60) as whole,
+        open_whole(redis_url, tmp_path / "home", permission_timeout_seconds=60, local=True) as whole,
         serving(whole.service, path) as http,
     ):
         asked = {"task": OF_ANN, "session_id": "ann's", "labels": {"team": "ann"}}
@@ -136,6 +137,38 @@ async def test_what_concerns_all_owners_needs_the_scope_all(stage: Stage, name: 
     assert (refused.status_code, refused.json()["type"]) == (403, "urn:deputize:scope-missing")
     assert "scope `all`" in refused.json()["detail"]
     assert (await stage.http.request(method, path, json=body, headers=ROOT)).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["a directory", "a link to one", "a repository"])
+async def test_a_workspace_has_nothing_of_the_service_or_another_owner(stage: Stage, tmp_path: Path, kind: str) -> None:
+    settings, link = stage.whole.bench.settings, tmp_path / "link"
+    settings.proof_key_folder.mkdir(exist_ok=True)
+    own = settings.workspaces / stage.ended / "files"
+    for path in (settings.home, settings.proof_key_folder, settings.workspaces, own.parent, own):
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+        given = {"kind": "git", "url": f"file://{path}"} if kind == "a repository" else {"kind": "directory"}
+        given |= {"path": str(link if kind == "a link to one" else path)} if given["kind"] == "directory" else {}
+        answer = await stage.made(BOB, workspace=given, parentId=stage.ended)
+        assert (answer.status_code, "is private to the service" in answer.text) == (422, True), answer.text
+
+
+@pytest.mark.parametrize("name", ["link", "files"])
+async def test_a_link_that_changes_after_the_check_leads_to_no_files_of_another_owner(
+    stage: Stage, tmp_path: Path, name: str
+) -> None:
+    link, whole = tmp_path / stage.ended / name, stage.whole
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / stage.ended)
+    spec = DirectoryWorkspace(kind="directory", path=str(link))
+    request = DelegationRequest(task="mine", workspace=spec, parent_id=stage.ended if name == "files" else None)
+    made = (await whole.service.of("bob", is_confined=True).create(request)).delegation
+    link.unlink()
+    link.symlink_to(whole.bench.settings.workspaces / stage.ended / "files")
+    result = await whole.finished(made)
+    assert result.status is Status.FAILED
+    assert ("is private to the service" in result.summary + str(result.errors)) == (name == "link")
+    assert not list((whole.bench.settings.workspaces / made.id).rglob("a.txt"))
 
 
 @pytest.mark.parametrize(

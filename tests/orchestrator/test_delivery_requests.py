@@ -20,7 +20,7 @@ URL = "https://github.com/o/r.git"
 
 def check(folder: Path, workspace: Any, deliver: Any = None, **more: Any) -> list[str]:
     """The pointers of what is refused."""
-    own = {"git_hosts": ["github.com", "ghe.example"], "home": folder} | more
+    own = {"git_hosts": ["github.com", "ghe.example"], "home": folder / "home"} | more
     request = DelegationRequest.model_validate({"task": "x", "workspace": workspace, "deliver": deliver})
     try:
         check_requests([request], [], Settings.load(environ={}, **own), batch=False)

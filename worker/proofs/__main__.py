@@ -40,6 +40,7 @@ from ..threads import run_in_thread
 from ..verification.protected.paths import Globs
 from ..verification.verifier import Verifier
 from ..workspace.cloned import GitSource
+from ..workspace.source import SourceRules
 from ..workspace.tree_copy import CopyTally
 from ..workspace.workspace import Workspace
 
@@ -91,7 +92,7 @@ async def _verified(settings: Settings, request: DelegationRequest, patch: str) 
     if isinstance(spec, GitWorkspace):
         note(f"the base {spec.ref} is cloned from {spec.url}")
         fill = GitSource(spec, claim.id, settings, most, tally).fill
-    workspace = await Workspace.create(spec, claim.id, settings.workspaces, None, 1, most, tally, restore=fill)
+    workspace = await Workspace.create(spec, claim.id, settings.workspaces, SourceRules(), 1, most, tally, restore=fill)
     try:
         await offer.project_tools(claim, workspace, note)  # by the files of the base, as in a run
         if why := await run_in_thread(_apply, workspace.path, patch):

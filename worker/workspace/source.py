@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +14,7 @@ from ...shared.errors import Invalid
 from ...shared.git import git, git_directory, read_regular, repository_of, shared_state
 from ...shared.libc import closing_fd, is_on_local_disk
 from ...shared.listed import OuterRules
+from ...shared.workspaces import IS_PRIVATE, is_in_one
 from ..sandbox.environment import owner
 from .removal import in_use
 
@@ -40,8 +41,35 @@ StateCopy = Callable[[Path, int, Callable[[str], bool]], None]
 """Copies the entries of a directory that the function names into the directory of the descriptor."""
 
 
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """Which directories may be copied. ``allowed`` are their roots, None for all; ``private`` is the worker's own."""
+
+    allowed: Sequence[Path] | None = None
+    private: Sequence[Path] = ()
+
+    def check(self, path: str, real: Path) -> None:
+        """Raises Invalid for a directory that may not be copied."""
+        for top, what in _NOT_COPIED.items():
+            if real == top or (top != Path("/") and real.is_relative_to(top)):
+                detail = f"{path} cannot be copied: it is {what}; use a directory with the files to work on"
+                raise Invalid.at("/workspace/path", detail)
+        roots = None if self.allowed is None else [each.resolve() for each in self.allowed]
+        if roots is not None and not any(real.is_relative_to(each) for each in roots):
+            where = ", ".join(map(str, roots)) or "no directory (set DEPUTIZE_WORKSPACE_SOURCES)"
+            raise Invalid.at("/workspace/path", f"{path} may not be copied; allowed: {where}")
+        if is_in_one(real, self.private):
+            raise Invalid.at("/workspace/path", f"{path} {IS_PRIVATE}")
+
+    def private_in(self, real: Path) -> Mapping[str, str]:
+        """Returns what of a directory is not copied: secrets of this worker, in any file that it reads them from."""
+        places = [Path(os.path.realpath(path)) for path in self.private]
+        inner = [path for path in places if real in path.parents and path.exists()]
+        return {str(path.relative_to(real)): "private to the worker" for path in inner}
+
+
 @contextmanager
-def open_source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
+def open_source(path: str, rules: SourceRules) -> Generator[int]:
     """Opens the source directory. The open directory is checked, not its path, which may change at any time."""
     if not Path(path).is_absolute():
         raise Invalid.at("/workspace/path", f"{path} is not absolute, and the worker has another working directory")
@@ -51,14 +79,7 @@ def open_source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
         raise Invalid.at("/workspace/path", f"{path} cannot be opened as a directory: {error.strerror}") from None
     with closing_fd(fd):
         real = Path(f"/proc/self/fd/{fd}").readlink()
-        for top, what in _NOT_COPIED.items():
-            if real == top or (top != Path("/") and real.is_relative_to(top)):
-                detail = f"{path} cannot be copied: it is {what}; use a directory with the files to work on"
-                raise Invalid.at("/workspace/path", detail)
-        roots = None if allowed is None else [each.resolve() for each in allowed]
-        if roots is not None and not any(real.is_relative_to(each) for each in roots):
-            where = ", ".join(map(str, roots)) or "no directory (set DEPUTIZE_WORKSPACE_SOURCES)"
-            raise Invalid.at("/workspace/path", f"{path} may not be copied; allowed: {where}")
+        rules.check(path, real)
         yield fd
 
 

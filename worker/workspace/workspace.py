@@ -39,6 +39,7 @@ from .snapshot_store import StoredRun
 from .snapshots import Snapshots
 from .source import (
     KeptRules,
+    SourceRules,
     copy_linked_state,
     held_source,
     is_small,
@@ -53,6 +54,7 @@ from .step_changes import StepChanges, StepComparison
 from .tree_copy import CopyStopped, CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy, special_sentences
 
 Restore = Callable[[Path, Event], None]
+_ANY_SOURCE = SourceRules()
 NOT_COPIED = "not-copied.json"
 """Sentences about what a workspace lacks of its source, beside it."""
 _MAX_SCANNED = 250
@@ -101,13 +103,12 @@ class Workspace:
         spec: WorkspaceSpec,
         delegation_id: str,
         root: Path,
-        sources: Sequence[Path] | None = None,
+        source: SourceRules = _ANY_SOURCE,
         attempt: int = 1,
         max_bytes: int | None = None,
         tally: CopyTally | None = None,
         *,
         restore: Restore | None = None,
-        private: Sequence[Path] = (),
     ) -> Workspace:
         """Creates the workspace of an attempt: a copy of the previous attempt's files, or a new one.
 
@@ -115,24 +116,23 @@ class Workspace:
             spec: The requested workspace.
             delegation_id: The delegation.
             root: The directory of all workspaces.
-            sources: The directories whose contents may be copied; None for all.
+            source: Which directories may be copied; default: all.
             attempt: The number of the attempt; 0 for files that the first attempt is to take.
             max_bytes: The largest number of bytes to copy, without holes.
             tally: Counts what is copied.
             restore: Fills a new workspace's folder instead.
-            private: Files and directories of the worker that are not copied.
 
         Raises:
             Invalid: The source is not allowed, missing, unreadable or too large.
             NumberTaken: Another attempt has files of this number, and works with them or has done so.
             OSError: The disk is full.
         """
-        rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore, private)
+        rules = _CopyRules(source, max_bytes, Event(), tally or CopyTally(), restore)
         wanted = Generation(root / delegation_id, attempt)
-        source = Path(spec.path) if isinstance(spec, DirectoryWorkspace) and not spec.exclude else None
-        may_be_small = restore is None and (source or isinstance(spec, EmptyWorkspace))
+        copied = Path(spec.path) if isinstance(spec, DirectoryWorkspace) and not spec.exclude else None
+        may_be_small = restore is None and (copied or isinstance(spec, EmptyWorkspace))
         # Each system call of a thread interrupts the loop: the hundreds of a small workspace cost less on it.
-        if may_be_small and await run_short(is_small, source, wanted.folder):
+        if may_be_small and await run_short(is_small, copied, wanted.folder):
             with suppress(OSError):  # a full disk is waited for in a thread
                 return _create(cls, wanted, spec, rules, rules.stop)
         return await run_short(FullDisk(root).with_room, _create, cls, wanted, spec, rules, rules.stop)
@@ -242,18 +242,11 @@ class Changed(NamedTuple):
 class _CopyRules:
     """Which directories may be copied, and how much."""
 
-    sources: Sequence[Path] | None
+    source: SourceRules
     max_bytes: int | None
     stop: Event
     tally: CopyTally
     restore: Restore | None
-    private: Sequence[Path]
-
-    def private_in(self, real: Path) -> Mapping[str, str]:
-        """Returns what of a directory is not copied: secrets of this worker, in any file that it reads them from."""
-        places = [Path(os.path.realpath(path)) for path in self.private]
-        inner = [path for path in places if real in path.parents and path.exists()]
-        return {str(path.relative_to(real)): "private to the worker" for path in inner}
 
     def go_on(self) -> None:
         if self.stop.is_set():
@@ -322,7 +315,7 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
         _extract(spec.upload, folder, rules)
         return
     assert isinstance(spec, DirectoryWorkspace)  # a repository fills its workspace itself, as what is restored does
-    with open_source(spec.path, rules.sources) as source, held_source(spec.path, source, folder):
+    with open_source(spec.path, rules.source) as source, held_source(spec.path, source, folder):
         try:
             _copy(source, folder, spec, rules)
         except SourceUnreadable as error:
@@ -367,7 +360,7 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
         real = Path(f"/proc/self/fd/{source}").readlink()
         listing = Source(source, real, skip, rules.stop, rules.go_on, release_slot)
         wanted, without_git = _wanted_paths(listing, folder, spec)
-        private = rules.private_in(real)
+        private = rules.source.private_in(real)
 
         def include(path: str, is_directory: bool) -> bool:
             return path not in private and is_copied(wanted, path, is_directory)
@@ -384,15 +377,15 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
         _copy_base(files, base, rules)
 
 
-def _copy_linked_state(folder: Path, files: int, rules: _CopyRules) -> Mapping[str, str]:
+def _copy_linked_state(source: Path, files: int, rules: _CopyRules) -> Mapping[str, str]:
     """Makes the copy of a worktree or submodule a repository of its own; returns what was left out, and what it is."""
 
     def copy(state: Path, target: int, is_wanted: Callable[[str], bool]) -> None:
-        with open_source(str(state), rules.sources) as source:
-            if Path(f"/proc/self/fd/{source}").readlink() != state:
+        with open_source(str(state), rules.source) as opened:
+            if Path(f"/proc/self/fd/{opened}").readlink() != state:
                 raise Invalid.at("/workspace/path", f"{state} was replaced while it was copied")
             TreeCopy(
-                source,
+                opened,
                 target,
                 lambda path, _: is_wanted(path.partition("/")[0]),
                 owner(),
@@ -402,7 +395,7 @@ def _copy_linked_state(folder: Path, files: int, rules: _CopyRules) -> Mapping[s
             ).run()
 
     with suppress(Invalid, OSError):
-        if found := linked_state(folder):
+        if found := linked_state(source):
             copy_linked_state(*found, files, copy)
             return {}
     return {".git": "a link to a repository that git cannot reach in the run"}

@@ -20,7 +20,7 @@ from tests.network.git_server import TOKEN, USER, GitServer
 def settings(home: Path, server: GitServer | None = None, **more: Any) -> Settings:
     """Settings that allow the server's host, and folders as the stack of one machine does."""
     hosts = [server.host] if server else []
-    return Settings.load(environ={}, **({"home": home, "git_hosts": hosts, "local": True} | more))
+    return Settings.load(environ={}, **({"home": home / "home", "git_hosts": hosts, "local": True} | more))
 
 
 def write_credentials(path: Path, *hosts: str, mode: int = 0o600) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -184,7 +185,7 @@ async def test_notes_outlive_the_run_with_the_files_they_stand_in(redis_url: str
     async with open_bench(redis_url, tmp_path / "home", tools={"enable_note": True}) as bench:
         first = await bench.run(model=script(tmp_path, *turns))
         assert first.files_modified == [MEMORY_FILE]
-        files = bench.settings.workspaces / first.delegation_id / "files"
+        files = shutil.copytree(bench.settings.workspaces / first.delegation_id / "files", tmp_path / "kept")
         again = await bench.run(
             model=script(tmp_path, [call("recall_notes")], [say("Known.")]),
             workspace={"kind": "directory", "path": str(files)},

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.request import DirectoryWorkspace
-from deputize.worker.workspace.source import copy_linked_state, linked_state, open_folder
+from deputize.worker.workspace.source import SourceRules, copy_linked_state, linked_state, open_folder
 from deputize.worker.workspace.tree_copy import TreeCopy
 from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import git
@@ -126,7 +126,7 @@ async def test_a_repository_that_does_not_name_the_folder_is_not_copied_and_this
     foreign, source = repository(tmp_path / "foreign"), tmp_path / "linked"
     point_to(foreign, source, kind)
     spec = DirectoryWorkspace(kind="directory", path=str(source))
-    workspace = await Workspace.create(spec, "dlg_1", tmp_path / "state", [source])
+    workspace = await Workspace.create(spec, "dlg_1", tmp_path / "state", SourceRules([source]))
     try:
         assert not (workspace.path / ".git").is_dir() or kind in ("link", "not allowed")
         assert kind == "link" or not (workspace.path / ".git/objects").exists()

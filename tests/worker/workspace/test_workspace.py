@@ -16,6 +16,7 @@ import pytest
 from deputize.shared.errors import Invalid
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from deputize.worker.sandbox import environment
+from deputize.worker.workspace.source import SourceRules
 from deputize.worker.workspace.tree_copy import CopyStopped, TreeCopy
 from deputize.worker.workspace.workspace import Workspace
 from tests.processes.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
@@ -135,7 +136,7 @@ async def test_a_workspace_that_cannot_be_made_is_refused_with_its_field(
     spec: WorkspaceSpec, pointer: str, detail: str, source: Path, root: Path
 ) -> None:
     with pytest.raises(Invalid) as caught:
-        await Workspace.create(spec, "dlg_1", root, [source])
+        await Workspace.create(spec, "dlg_1", root, SourceRules([source]))
     assert caught.value.detail.startswith(detail)
     assert caught.value.errors == [{"pointer": pointer, "detail": caught.value.detail}]
     assert list(root.iterdir()) == []
@@ -144,11 +145,11 @@ async def test_a_workspace_that_cannot_be_made_is_refused_with_its_field(
 async def test_a_source_is_judged_by_where_its_links_lead(source: Path, root: Path, tmp_path: Path) -> None:
     (source / "way-out").symlink_to("/etc")
     with pytest.raises(Invalid, match="may not be copied"):
-        await Workspace.create(directory(source / "way-out"), "dlg_1", root, [source])
+        await Workspace.create(directory(source / "way-out"), "dlg_1", root, SourceRules([source]))
     with pytest.raises(Invalid, match="may not be copied"):
-        await Workspace.create(directory(f"{source}/../workspaces-other"), "dlg_1", root, [source])
+        await Workspace.create(directory(f"{source}/../workspaces-other"), "dlg_1", root, SourceRules([source]))
     (tmp_path / "way-in").symlink_to(source)
-    workspace = await Workspace.create(directory(tmp_path / "way-in/src"), "dlg_1", root, [source])
+    workspace = await Workspace.create(directory(tmp_path / "way-in/src"), "dlg_1", root, SourceRules([source]))
     assert (workspace.path / "main.py").exists()
     await workspace.remove()
 
@@ -160,7 +161,7 @@ def other_place(tmp_path: Path) -> None:
 
 async def test_without_allowed_sources_nothing_may_be_copied(source: Path, root: Path) -> None:
     with pytest.raises(Invalid, match="allowed: no directory"):
-        await Workspace.create(directory(source), "dlg_1", root, [])
+        await Workspace.create(directory(source), "dlg_1", root, SourceRules([]))
 
 
 def test_an_unreadable_file_is_named() -> None:
