@@ -203,7 +203,7 @@ _HANDED_ON: Mapping[str, str] = {
         "StoredRun.fill"
     ),
     "worker/workspace/snapshots.py": "Snapshots.take",
-    "worker/workspace/source.py": "open_source held_source write_new",
+    "worker/workspace/source.py": "SourceRules.check open_source held_source write_new",
     "worker/workspace/tree_changes.py": "remove parent_of",
     "worker/workspace/tree_copy.py": "SourceUnreadable.__init__ SourceTooLarge.__init__ special_sentences reported",
     "worker/workspace/workspace.py": "Workspace.create Workspace.open Workspace.note_changes Workspace.compare",
