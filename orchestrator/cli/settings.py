@@ -32,13 +32,15 @@ LONGEST = 60
 def settings(toml: bool, as_json: bool) -> None:
     """List the settings: variable, value in force, and the default where it is another one.
 
-    Values of secrets are not shown. `deputize settings --toml > deputize.toml` begins a file of your own.
+    Values of secrets are not shown. `deputize settings --toml > deputize.toml` begins a file of your own. The exit code
+    is 3 where a trigger has no usable file of secrets, as `up` refuses that.
     """
     from ...shared.settings.listing import as_toml, setting_lines
 
     if toml and as_json:
         raise click.UsageError("--toml and --json are two forms; give one")
-    lines = setting_lines(load_settings())
+    found = load_settings()
+    lines = setting_lines(found)
     if toml:
         output.lines(as_toml(lines))
     elif as_json:
@@ -50,6 +52,8 @@ def settings(toml: bool, as_json: bool) -> None:
             for line in lines
         ]
         output.lines(output.columns(rows, left={0, 1, 2}))
+    for name, trigger in found.triggers.items():
+        trigger.secrets(name)
 
 
 @click.command()

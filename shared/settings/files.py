@@ -46,7 +46,7 @@ def read(config: Path | None, environ: Mapping[str, str], paths: Set[str]) -> di
     ``environ`` may name another one, and the user's own configuration folder. ``paths`` are the settings that are
     paths. Raises Misconfigured if the file cannot be read.
     """
-    named = config or (Path(environ["DEPUTIZE_CONFIG"]) if environ.get("DEPUTIZE_CONFIG") else None)
+    named = _named(config, environ)
     if named:
         try:
             return _parsed(named.read_bytes(), named, paths)
@@ -56,6 +56,17 @@ def read(config: Path | None, environ: Mapping[str, str], paths: Set[str]) -> di
             raise Misconfigured(f"the configuration file {named} cannot be read: {error.strerror}") from None
     own = configuration_folder(environ) / "deputize.toml"
     return _parsed(regular_bytes(own) or b"", own, paths)
+
+
+def _named(config: Path | None, environ: Mapping[str, str]) -> Path | None:
+    return config or (Path(environ["DEPUTIZE_CONFIG"]) if environ.get("DEPUTIZE_CONFIG") else None)
+
+
+def in_use(config: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Returns the file that ``read`` reads; None where there is none, or only a device such as /dev/null."""
+    named = _named(config, environ)
+    path = named or configuration_folder(environ) / "deputize.toml"
+    return path if path.is_file() else None
 
 
 def configuration_folder(environ: Mapping[str, str]) -> Path:

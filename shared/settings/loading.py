@@ -210,7 +210,8 @@ class Settings(SettingsFields):
             # the variable of ``tools/enable_bash``, or that of ``prices`` for ``prices/x/input``
             keys = [name.split("/") for name, _ in mistakes]
             known = (_BY_PLACE.get("/".join(each[:2])) or _BY_PLACE.get(each[0]) for each in keys)
-            places = dict.fromkeys(["deputize.toml", *filter(None, known)])
+            file = files.in_use(config, environ) or "deputize.toml"
+            places = dict.fromkeys([str(file), *filter(None, known)])
             raise Misconfigured(f"settings: {sentences}; correct {' or '.join(places)}") from None
 
     def _with_keys(self, environ: Mapping[str, str]) -> Self:

@@ -90,8 +90,19 @@ def test_where_a_wrong_setting_can_be_corrected_is_named(environ: dict[str, str]
 def test_an_unknown_key_of_the_file_is_named_with_the_closest_one(tmp_path: Path) -> None:
     config = tmp_path / "deputize.toml"
     config.write_text("concurency = 5\n")
-    with pytest.raises(Misconfigured, match=r"did you mean 'concurrency'\?; correct deputize\.toml$"):
+    with pytest.raises(Misconfigured, match=r"did you mean 'concurrency'\?; correct /\S+deputize\.toml$"):
         Settings.load(config, environ={})
+
+
+@pytest.mark.parametrize("how", ["option", "variable", "own"])
+def test_the_file_in_use_is_named_where_a_setting_is_wrong(tmp_path: Path, how: str) -> None:
+    config = tmp_path / ("deputize/deputize.toml" if how == "own" else "other.toml")
+    config.parent.mkdir(exist_ok=True)
+    config.write_text('port = "x"\n')
+    environ = {"variable": {"DEPUTIZE_CONFIG": str(config)}, "own": {"XDG_CONFIG_HOME": str(tmp_path)}}.get(how, {})
+    with pytest.raises(Misconfigured) as refused:
+        Settings.load(config if how == "option" else None, environ=environ)
+    assert str(refused.value).endswith(f"; correct {config} or DEPUTIZE_PORT")
 
 
 def test_a_child_process_reads_the_same_settings(tmp_path: Path) -> None:

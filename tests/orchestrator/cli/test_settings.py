@@ -38,6 +38,28 @@ async def test_settings_as_json_and_as_a_file(tmp_path: Path) -> None:
     assert (both.code, "--toml and --json" in both.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("secret", "why"),
+    [
+        (None, "does not exist"),
+        ("short", "needs secrets of at least"),
+        ("open", "other users may read"),
+        ("a whole secret of a webhook", ""),
+    ],
+)
+async def test_a_trigger_without_usable_secrets_is_a_mistake(tmp_path: Path, secret: str | None, why: str) -> None:
+    (config := tmp_path / "d.toml").write_text(
+        '[triggers.fix]\nscheme = "github"\nsecret_file = "secret"\nkey = "{/issue/number}"\ntask = "x"\n'
+        'allowed = ["ann"]\nauthor = "/sender/login"\n'
+    )
+    if secret:
+        (tmp_path / "secret").write_text(secret)
+        (tmp_path / "secret").chmod(0o644 if secret == "open" else 0o600)
+    done = await deputize("settings", cwd=tmp_path, DEPUTIZE_CONFIG=str(config))
+    assert (done.code, why in done.err, "DEPUTIZE_PORT" in done.out) == (3 if why else 0, True, True), done.err
+    assert "triggers.fix.secret_file" in done.err or not why
+
+
 async def test_models_are_listed_with_what_is_missing_and_without_keys(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(
         'model = "house"\n[models.house]\nbase_url = "https://gateway.example.org"\nkey = "HOUSE_KEY"\n'

@@ -145,7 +145,7 @@ def test_a_wrong_table_is_refused_with_its_key_and_what_to_do(
     place, advice = named
     assert str(error.value).startswith(f"settings: {place}: ")
     assert advice in str(error.value)
-    assert str(error.value).endswith("; correct deputize.toml or DEPUTIZE_MODELS")
+    assert str(error.value).endswith("deputize.toml or DEPUTIZE_MODELS")
     assert not any(secret in str(error.value) for secret in (KEY, "pw-123"))
 
 
