@@ -30,6 +30,7 @@ from ..log import Format
 from ..request import ApprovalMode, Limits
 from ..request_options import Effort
 from ..webhooks import Webhook, parsed_secret, wrong_url
+from . import variables
 from .credentials import CredentialTables
 from .models import ModelPrice, ModelSettings, check_name
 from .sandbox import SandboxSettings, sandbox_table
@@ -40,8 +41,7 @@ from .variables import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, up
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None
-"""True: in every run's kit. False: not offered by this worker. None: available by name, and in the kit only if it is in
-the default kit."""
+"""True: in every run's kit. False: not offered by this worker. None: by name, and in the kit if the default has it."""
 _GIT_HOST = re.compile(
     r"(?:http://)?(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?", re.I
 )
@@ -96,13 +96,13 @@ class ToolSettings(_Table):
     """Hosts or patterns (``*.example.org``) that web_fetch may access without approval."""
     private_hosts: Annotated[list[str], COMMA_SEPARATED] = []
     """Hosts (``name`` or ``name:port``) that may lie on private addresses, such as a company's own wiki."""
-    user_agent: str = "deputize/0.1"
+    user_agent: variables.AsciiInHeader = "deputize/0.1"
     """The User-Agent of web_fetch: name/version."""
     search_provider: Literal["searxng", "brave"] | None = None
     """Unset: there is no web_search."""
     search_url: str | None = None
     """The provider's address; needed for searxng."""
-    search_key: SecretStr | None = None
+    search_key: variables.SecretInHeader | None = None
 
     @model_validator(mode="after")
     def _callable(self) -> Self:
@@ -281,7 +281,7 @@ class SettingsFields(_Table):
     port: int = Field(default=8642, ge=0, le=65535)
     home: AbsolutePath = Path("~/.local/state/deputize")
     url: str | None = None
-    token: SecretStr | None = None
+    token: variables.TokenInHeader | None = None
     """The token named ``default``, with all scopes; also the one that a client sends."""
     tokens_file: AbsolutePath | None = None
     """A TOML file of further tokens that the API accepts, each with a name and scopes; see ``deputize token new``."""

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import Misconfigured
 from .files import secret_bytes
+from .variables import header_text
 
 _ELSEWHERE = re.compile(r"|\.\.?|.*[/\\%;\x00-\x1f\x7f].*", re.DOTALL)
 """Names that lead elsewhere, also by servers that decode twice, or that cut off parameters."""
@@ -63,7 +64,7 @@ def _entry(path: Path, number: int, line: str) -> Credential:
         if parts.scheme in ("http", "https") and parts.hostname and parts.username and parts.password:
             host = host_of(parts.scheme, parts.hostname, parts.port)
             user, token = map(unquote, _userinfo(parts.netloc))
-            return Credential(host, user, token, parts.scheme, names_of(parts.path))
+            return Credential(host, user, header_text(token), parts.scheme, names_of(parts.path))
     except ValueError:
         pass
     raise Misconfigured(f"git_credentials_file: line {number} of {path} is not https://USER:TOKEN@HOST or …@HOST/PATH")

@@ -211,7 +211,7 @@ class Settings(SettingsFields):
             keys = [name.split("/") for name, _ in mistakes]
             known = (_BY_PLACE.get("/".join(each[:2])) or _BY_PLACE.get(each[0]) for each in keys)
             file = files.in_use(config, environ) or "deputize.toml"
-            places = dict.fromkeys([str(file), *filter(None, known)])
+            places = dict.fromkeys([str(file), *(variables.used(name, environ) for name in known if name)])
             raise Misconfigured(f"settings: {sentences}; correct {' or '.join(places)}") from None
 
     def _with_keys(self, environ: Mapping[str, str]) -> Self:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -71,6 +71,7 @@ def credentials_in(url: str | None) -> list[str]:
     return list(dict.fromkeys([*parts, *map(unquote, parts)]))
 
 
+_UNSENT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|^\s|\s\Z")
 PREFIX = "DEPUTIZE_"
 _READ_BY_LIBRARIES = re.compile(r"(ANTHROPIC|DEPUTIZE|SSL_CERT|FLOWER)_.*|.*_PROXY", re.IGNORECASE)
 
@@ -113,6 +114,12 @@ def read(name: str, environ: Mapping[str, str]) -> str | None:
         raise Misconfigured(f"{name}_FILE names {path}, which cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:  # its message quotes the file
         raise Misconfigured(f"{name}_FILE names {path}, which is not UTF-8; write it again as text") from None
+
+
+def used(name: str, environ: Mapping[str, str]) -> str:
+    """Returns the variable of which ``read`` takes a text: this one, or that which names its file."""
+    is_file = not environ.get(name, "").strip() and environ.get(f"{name}_FILE", "").strip()
+    return f"{name}_FILE" if is_file else name
 
 
 def warn_of_unknown(environ: Mapping[str, str], names: Iterable[str]) -> None:
@@ -186,6 +193,32 @@ TABLE = BeforeValidator(_parsed_table)
 """For a table of tables: a variable contains it as JSON."""
 FilePath = Annotated[Path, AfterValidator(_existing)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: _expanded(path).absolute())]
+
+
+def header_text(text: str) -> str:
+    """Returns a text that a header can have. Raises ValueError, which does not quote it, for any other."""
+    if _UNSENT.search(text):
+        raise ValueError(
+            "there is a line break, a blank at an end, or another character that no header can have; write it again"
+        )
+    return text
+
+
+def _ascii(text: str) -> str:
+    if not text.isascii():
+        raise ValueError("there is a character that is not ASCII, which its header cannot have; write it again")
+    return header_text(text)
+
+
+def _secret(check: Callable[[str], str], secret: SecretStr) -> SecretStr:
+    check(secret.get_secret_value())
+    return secret
+
+
+TokenInHeader = Annotated[SecretStr, AfterValidator(partial(_secret, header_text))]
+"""A token that is sent in a header as UTF-8."""
+SecretInHeader = Annotated[SecretStr, AfterValidator(partial(_secret, _ascii))]
+AsciiInHeader = Annotated[str, AfterValidator(_ascii)]
 
 
 def upper_case(value: object) -> object:

@@ -87,6 +87,43 @@ def test_where_a_wrong_setting_can_be_corrected_is_named(environ: dict[str, str]
         Settings.load(environ=environ)
 
 
+TEXTS_OF_HEADERS = {
+    "DEPUTIZE_TOKEN": "token",
+    "DEPUTIZE_TOOLS_SEARCH_KEY": "tools/search_key",
+    "DEPUTIZE_TOOLS_USER_AGENT": "tools/user_agent",
+}
+UNSENT = {
+    "end": "hunter2\n",
+    "middle": "hunt\r\ner2",
+    "tab": "\thunter2",
+    "blank": "hunter2 ",
+    "bytes": "hunter2\udcff",
+}
+
+
+@pytest.mark.parametrize("text", UNSENT.values(), ids=UNSENT)
+@pytest.mark.parametrize("variable", TEXTS_OF_HEADERS)
+def test_what_no_header_can_have_is_refused_with_its_name_and_not_shown(variable: str, text: str) -> None:
+    where = rf"settings: {TEXTS_OF_HEADERS[variable]}: there is .*; correct deputize.toml or {variable}$"
+    with pytest.raises(Misconfigured, match=where) as refusal:
+        Settings.load(environ={variable: text})
+    assert "hunt" not in str(refusal.value)
+
+
+def test_a_token_in_a_file_that_no_header_can_have_is_refused_by_its_variable(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hunt\ner2\n")
+    with pytest.raises(Misconfigured, match=r"no header can have.*; correct deputize\.toml or DEPUTIZE_TOKEN_FILE$"):
+        Settings.load(environ={"DEPUTIZE_TOKEN_FILE": str(tmp_path / "token")})
+
+
+def test_a_token_may_have_all_letters_and_a_key_of_a_search_provider_only_ascii() -> None:
+    token = Settings.load(environ={"DEPUTIZE_TOKEN": "clé secrète"}).token
+    assert token
+    assert token.get_secret_value() == "clé secrète"
+    with pytest.raises(Misconfigured, match="tools/search_key: there is a character that is not ASCII"):
+        Settings.load(environ={"DEPUTIZE_TOOLS_SEARCH_KEY": "clé"})
+
+
 def test_an_unknown_key_of_the_file_is_named_with_the_closest_one(tmp_path: Path) -> None:
     config = tmp_path / "deputize.toml"
     config.write_text("concurency = 5\n")

@@ -42,7 +42,7 @@ MESSAGES = "v1/messages"
 """The path below the base URL."""
 PROXY_REFUSALS = {401, 403, 407}
 PROXY_ADVICE = "Set HTTPS_PROXY, HTTP_PROXY or ALL_PROXY to an HTTP proxy, or add the endpoint's host to NO_PROXY."
-INVALID_HEADER_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+INVALID_HEADER_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
 class Endpoint:
@@ -87,7 +87,8 @@ class Endpoint:
         self._headers = {name.lower(): value for name, value in headers.items()}
         if any(INVALID_HEADER_CHARACTERS.search(value) for value in self._headers.values()):
             raise ValueError(
-                f"a header cannot be sent: look for line ends or control characters in {self._names.key}"
+                "a header cannot be sent: look for line ends, control characters and bytes that are not UTF-8 in "
+                + self._names.key
                 + (f" and {HEADERS}." if credentials.finds_others else ".")
             )
         if base.userinfo and not self._auth:

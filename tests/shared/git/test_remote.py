@@ -247,7 +247,16 @@ def test_credentials_are_secrets_in_every_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["https://github.com", "https://t@github.com", "ssh://a:hunter2@x", "hunter2", "https://[a:hunter2@x"]
+    "line",
+    [
+        "https://github.com",
+        "https://t@github.com",
+        "ssh://a:hunter2@x",
+        "hunter2",
+        "https://[a:hunter2@x",
+        "https://me:hunter2%0a@github.com",
+        "https://me:hunter2%00@github.com",
+    ],
 )
 def test_a_wrong_line_is_named_by_its_number(line: str, tmp_path: Path) -> None:
     path = write_credentials(tmp_path / "credentials", "a.io")
