@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...shared import startup  # noqa: F401  # pyright: ignore[reportUnusedImport] - cheaper imports after it
+from . import interrupted
 
 # isort: split
 
@@ -163,3 +164,6 @@ def cli(ctx: click.Context, config: Path | None) -> None:
 
 def main() -> None:
     cli(prog_name="deputize")
+
+
+interrupted.imported()
