@@ -60,14 +60,28 @@ def log_of(store: Store, name: str) -> str:
 
 
 def prune(store: Store, settings: Settings, names: list[str]) -> str:
-    """Removes what is due, or all of these environments and keys. Returns what was removed and what is in use."""
+    """Removes what is due, or all of these environments and keys. Returns what was removed and what is in use.
+
+    Raises NotFound, and removes nothing, where one of the names is neither an environment nor a key.
+    """
     if not names:
-        removed, wanted = store.evict(settings.environments), list[str]()
-    else:
-        wanted = [each.key for each in store.listed() if {each.key, each.facts.environment} & set(names)]
-        removed = store.remove(wanted)
+        return "\n".join(f"{key}  removed" for key in store.evict(settings.environments)) or "nothing is due"
+    listed = store.listed()
+    found = {name: [each.key for each in listed if name in (each.key, each.facts.environment)] for name in names}
+    empty = [name for name, keys in found.items() if not keys]
+    for name in empty:
+        if why := unknown_environment(name, settings.environments):
+            raise NotFound(f"nothing of {name[:100]!r} is prepared on this machine, and {why}")
+    wanted = list(dict.fromkeys(key for keys in found.values() for key in keys))
+    removed = store.remove(wanted)
     left = [key for key in wanted if key not in removed]
-    return "\n".join([*(f"{key}  removed" for key in removed), *(f"{key}  left: a run uses it" for key in left)])
+    return "\n".join(
+        [
+            *(f"{key}  removed" for key in removed),
+            *(f"{key}  left: a run uses it" for key in left),
+            *(f"{name}  nothing is prepared" for name in empty),
+        ]
+    )
 
 
 def _note(text: str) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.errors import EnvironmentFailed
+from deputize.shared.errors import EnvironmentFailed, NotFound
 from deputize.shared.settings import Settings
 from deputize.shared.settings.environments import EnvironmentSettings
+from deputize.worker.environments.__main__ import prune
 from deputize.worker.environments.environments import EnvironmentsOfWorker
 from deputize.worker.environments.store import Facts, Store
 from deputize.worker.fleet.janitor import Janitor, Presence
@@ -51,6 +52,23 @@ def test_what_was_not_used_for_too_long_and_the_oldest_that_are_too_much_are_rem
     assert sorted(store.evict(tables)) == sorted([old, large, larger, nameless])
     assert {each.key for each in store.kept()} == {new, latest, recent}
     assert {path.name for path in store.folder.glob("*.log")} == {f"{key}.log" for key in (new, latest, recent)}
+
+
+def test_what_is_removed_by_name_is_listed_and_what_there_is_nothing_of_is_named(store: Store) -> None:
+    settings = Settings(environments={"shop": table(), "site": table()})
+    first, second, gone = keep(store, "shop-a"), keep(store, "shop-b"), keep(store, "gone-a", days=1)
+    assert prune(store, settings, []) == "nothing is due"
+    assert prune(store, settings, ["site", second, "site"]) == f"{second}  removed\nsite  nothing is prepared"
+    assert prune(store, settings, ["shop", "gone", first]).splitlines() == [f"{first}  removed", f"{gone}  removed"]
+    assert prune(store, settings, ["shop"]) == "shop  nothing is prepared"
+
+
+@pytest.mark.parametrize("name", ["shp", "gone", "shop-b", ""])
+def test_a_name_of_no_environment_is_refused_and_nothing_is_removed(store: Store, name: str) -> None:
+    key = keep(store, "shop-a")
+    with pytest.raises(NotFound, match=rf"nothing of '{name}' is prepared on this machine, and there is no environment"):
+        prune(store, Settings(environments={"shop": table()}), ["shop", name])
+    assert [each.key for each in store.kept()] == [key]
 
 
 def test_what_a_run_uses_stays_until_it_is_closed(store: Store) -> None:
