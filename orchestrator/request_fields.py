@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from pydantic import ValidationError
 
-from ..shared.errors import Invalid
+from ..shared.errors import Invalid, placed
 from ..shared.request import DelegationRequest, DirectoryWorkspace, Limits, RequestFields
 from ..shared.text import plain_number
 from ..shared.wire import Request, explain, sendable
@@ -87,5 +87,5 @@ def validated(kind: type[R], given: Mapping[str, Any]) -> R:
         return kind.model_validate(given)
     except ValidationError as error:
         mistakes = explain(error, kind, python=True)
-        detail = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)
+        detail = "; ".join(placed(each).lstrip("/") for each in mistakes)
         raise Invalid(detail, mistakes) from None

@@ -64,9 +64,14 @@ Messages state what was wrong and, where their reader can do something about it,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, Self
+
+
+def placed(mistake: Mapping[str, str]) -> str:
+    """Returns `where: what` of a mistake; of one that concerns the whole only what it is."""
+    return ": ".join(filter(None, (mistake["pointer"], mistake["detail"])))
 
 
 class DeputizeError(Exception):
@@ -107,7 +112,7 @@ class Invalid(Refused):
     @classmethod
     def of(cls, mistakes: list[dict[str, str]]) -> Self:
         """Returns the error of fields, whose detail names each by its pointer."""
-        return cls("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes)
+        return cls("; ".join(map(placed, mistakes)), mistakes)
 
 
 class TooLarge(Refused):

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ...shared.errors import Invalid, Refused
+from ...shared.errors import Invalid, Refused, placed
 from ...shared.text import count, did_you_mean, mapped
-from .errors import message, refusal
+from .errors import refusal
 from .request_options import RequestOptions, merged, read_json, read_request
 
 if TYPE_CHECKING:
@@ -99,16 +99,16 @@ class BatchInput:
 
     def _placed(self, errors: Mistakes, number: int, fields: Fields) -> Mistakes:
         """Names the option where the value is as an option gave it, else the line."""
-        placed: Mistakes = []
+        found: Mistakes = []
         for each in errors:
             field = each["pointer"].strip("/").partition("/")[0]
             is_own = fields.get(field) != self.options.fields.get(field)
             option = None if is_own else self.options.name(each["pointer"])
             if option is not None:
-                placed.append(each | {"pointer": option})
+                found.append(each | {"pointer": option})
             else:
-                placed.append({"pointer": self._place(number), "detail": message(each)})
-        return placed
+                found.append({"pointer": self._place(number), "detail": placed(each)})
+        return found
 
     def _place(self, number: int) -> str:
         return f"{self.name}, line {number}"

@@ -245,7 +245,7 @@ def _versions(service: str, workers: Sequence[WorkerCard]) -> Finding:
 
 def _worker(worker: WorkerCard, *, searches: bool) -> Finding:
     load = f"{worker.running} of {worker.concurrency} running"
-    detail = f"{worker.name}: {load}, {len(worker.tools)} tools, {worker.model}"
+    detail = f"{worker.name}: {load}, {count(len(worker.tools), 'tool')}, {worker.model}"
     if worker.sandbox is not None:
         return Finding("!", "worker", f"{detail}, cannot run commands: {worker.sandbox}", _sandbox_remedy())
     if searches and "grep" not in worker.tools:

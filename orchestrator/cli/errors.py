@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...shared.errors import DeputizeError, Invalid, Misconfigured, Refused, SpendCapReached, Unauthorized
+from ...shared.errors import DeputizeError, Invalid, Misconfigured, Refused, SpendCapReached, Unauthorized, placed
 from ...shared.text import did_you_mean, visible
 from . import output
 
@@ -82,15 +82,10 @@ def exit_code_of_error(error: DeputizeError) -> Exit:
     return Exit.UNREACHABLE
 
 
-def message(mistake: dict[str, str]) -> str:
-    """Returns `where: what` of a mistake."""
-    return ": ".join(part for part in (mistake["pointer"], mistake["detail"]) if part)
-
-
 def refusal(mistakes: list[dict[str, str]]) -> Invalid:
     """Returns one error for all mistakes; nothing was submitted."""
     if len(mistakes) == 1:
-        return Invalid(message(mistakes[0]), mistakes)
+        return Invalid(placed(mistakes[0]), mistakes)
     more = len(mistakes) - SHOWN_MISTAKES
     shown = mistakes[:SHOWN_MISTAKES]
     if more > 0:
@@ -105,7 +100,7 @@ def run_command(command: Callable[[], Any]) -> int:
     except DeputizeError as error:
         output.note(f"deputize: {error}")
         if isinstance(error, Refused) and len(error.errors) > 1:
-            output.lines((f"  {each['pointer']}: {each['detail']}" for each in error.errors), err=True)
+            output.lines((f"  {placed(each)}" for each in error.errors), err=True)
         return exit_code_of_error(error)
     except click.ClickException as error:
         _print_usage_error(error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...shared.errors import Invalid
+from ...shared.errors import Invalid, placed
 from ...shared.promises import Finding
 from . import output
 from .connect import load_settings
@@ -115,7 +115,8 @@ def _read(path: Path, read: Callable[[bytes], T]) -> T:
         return read(data)
     except ValidationError as error:
         first = error.errors()[0]
-        raise Invalid(f"{path}: {'/'.join(map(str, first['loc']))}: {first['msg']}") from None
+        place = "/".join(map(str, first["loc"]))  # empty where nothing of it can be read
+        raise Invalid(f"{path}: {placed({'pointer': place, 'detail': first['msg']})}") from None
     except ValueError as error:
         raise Invalid(f"{path}: {error}") from None
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...shared.errors import Invalid, Refused
+from ...shared.errors import Invalid, Refused, placed
 from ...shared.request_options import OPTIONS, Option
 from . import completion, output
-from .errors import Exit, message, refusal
+from .errors import Exit, refusal
 from .values import AFTER, DIRECTORY, LABEL, NAMES, RETRY, TEXT, Finite, Parsed, read_text
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class RequestOptions:
 
     def place(self, pointer: str) -> str | None:
         """Returns what set the value at the pointer, an option or the file, or the option that could set it."""
-        from_file = f"{self.file}: {pointer}" if self.file else None
+        from_file = ": ".join(filter(None, (self.file, pointer))) if self.file else None
         return self.name(pointer) or from_file or self.name(pointer, given=False)
 
 
@@ -282,7 +282,7 @@ def in_options(name: Callable[[str], str | None]) -> Generator[None]:
             raise type(error)(refusal(errors).detail if errors else error.detail, errors) from None
         before, after = error.errors[0]["pointer"], errors[0]
         detail = error.detail.replace(before, "", 1).removeprefix(": ") if before else error.detail
-        raise type(error)(message(after | {"detail": detail or after["detail"]}), errors) from None
+        raise type(error)(placed(after | {"detail": detail or after["detail"]}), errors) from None
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+from ...shared.text import count
 from .evaluation import FIGURES, Comparison, Evaluation
 from .statistics import Interval
 
@@ -35,7 +36,7 @@ def page(evaluation: Evaluation, compared: Comparison | None) -> str:
     ]
     ends = [[escape(end), str(number)] for end, number in evaluation.ends.items()]
     parts = [
-        f"<h1>Evaluation of {len(evaluation.tasks)} tasks, k = {evaluation.k}</h1>",
+        f"<h1>Evaluation of {count(len(evaluation.tasks), 'task')}, k = {evaluation.k}</h1>",
         _table(("figure", "value", "95 %"), rows),
         f"<p>{escape(compared.conclusion)}</p>" if compared else "",
         "<h2>Tasks</h2>",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...shared.delegation import Artifact, Delegation, Status, TerminationReason, Usage
-from ...shared.errors import DeputizeError, Refused
+from ...shared.errors import DeputizeError, Refused, placed
 from ...shared.facts import GitFacts, TournamentFacts, Trust, Verdict
 from ...shared.marks import MARKS, Mark
 from ...shared.markup import harmless_value, note
@@ -223,7 +223,7 @@ def explained(error: DeputizeError) -> str:
     """Returns the error with a pointer per mistake; every message states what to do next."""
     if not isinstance(error, Refused):
         return str(error)
-    mistakes = [f"{each['pointer']}: {each['detail']}" for each in error.errors]
+    mistakes = map(placed, error.errors)
     named = [each for each in mistakes if each not in error.detail]
     return "\n".join([f"{error.title}: {error.detail}", *named])
 

@@ -71,7 +71,9 @@ async def delegate_many(call: Call, many: ManyArguments) -> Answer | OpenQuestio
         operations, delegations = await _submit(call, many.each())
         notes = await _notes(call, operations, delegations[0])
         items = [outcome(each, notes=notes) for each in delegations]
-        return Answer(f"{len(items)} delegations started; delegate_result waits for each", Outcomes(items=items))
+        return Answer(
+            f"{count(len(items), 'delegation')} started; delegate_result waits for each", Outcomes(items=items)
+        )
     items = await _ended(call, many.each())
     if isinstance(items, OpenQuestion):
         return items
@@ -103,8 +105,8 @@ async def delegations(call: Call, wanted: ListArguments) -> Answer:
         cursor=wanted.cursor,
     )
     listing = Listing(items=[listed(each) for each in page.items], next_cursor=page.next_cursor)
-    more = ", and more" if listing.next_cursor else ""
-    return Answer(f"{len(listing.items)} delegations{more}", listing)
+    more = ", and there are more" if listing.next_cursor else ""
+    return Answer(f"{count(len(listing.items), 'delegation')}{more}", listing)
 
 
 async def cancel(call: Call, wanted: CancelArguments) -> Answer:

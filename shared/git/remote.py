@@ -108,7 +108,8 @@ def check_url(url: str, settings: Settings) -> SplitResult | Path:
     scheme = _SCHEME.match(url)
     if scheme is None:
         if not url.startswith("/"):
-            raise _refusal("is neither https://HOST/PATH nor an absolute path; ssh is not supported")
+            other = "ssh is not supported" if ":" in url else 'in a shell "$PWD" is that of its directory'
+            raise _refusal(f"is neither https://HOST/PATH nor an absolute path; {other}")
         return _checked_folder(Path(url), settings)
     if scheme[1].lower() not in ("https", "http", "file"):
         raise _refusal(f"uses {scheme[1]}, which is not supported; give https://HOST/PATH")

@@ -133,11 +133,14 @@ async def check_caps(redis: Any, spend: SpendSettings, requests: Sequence[Delega
 
 
 def _refusal(cap: Cap, use: CapUse) -> str:
+    raised = "Raise the cap to go on now: an owner's in the tokens file, others in the settings of service and workers"
+    if not cap.usd:
+        return f"{cap.name}: it is $0, so nothing starts before it is raised. {raised}"
     window = {0: "in all", 1: "a day"}.get(cap.days or 0, f"in {cap.days} days")
     until = "midnight UTC" if cap.days == 1 else "a day of its window is over (UTC)" if cap.days else "it is raised"
     return (
         f"{cap.name}: ${use.spent_usd:.4f} of ${cap.usd:g} {window} is spent; nothing more starts before {until}. "
-        "Raise the cap to go on now: an owner's in the tokens file, others in the settings of service and workers"
+        + raised
     )
 
 

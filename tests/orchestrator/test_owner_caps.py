@@ -97,6 +97,17 @@ async def test_a_cap_on_all_time_ends_with_no_day(redis_url: str, tmp_path: Path
             await service.of("ann").create(DelegationRequest(task="t"))
 
 
+@pytest.mark.parametrize("name", ["daily_usd", "weekly_usd", "total_usd"])
+async def test_at_a_cap_of_zero_nothing_starts_until_it_is_raised(redis_url: str, tmp_path: Path, name: str) -> None:
+    entries = entry("ann", "submit", more=f"spend = {{{name} = 0}}\n")
+    async with open_service(using(tmp_path, redis_url, entries), redis_url) as service:
+        with pytest.raises(
+            SpendCapReached, match=f"^{name} .*: it is \\$0, so nothing starts before it is raised"
+        ) as refused:
+            await service.of("ann").create(DelegationRequest(task="t"))
+        assert "midnight" not in str(refused.value)
+
+
 async def test_a_changed_file_is_published_and_a_wrong_one_changes_nothing(redis_url: str, tmp_path: Path) -> None:
     settings = using(tmp_path, redis_url, entry("ann", "submit", more=CAPPED))
     async with open_service(settings, redis_url) as service:

@@ -274,6 +274,22 @@ async def test_a_file_that_holds_no_request_is_refused(url: str, tmp_path: Path,
     assert "internal error" not in done.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "--request", "r.json"], ["prove", "r.json", "--repository", ".", "--key", "r.json"]],
+    ids=["run", "prove"],
+)
+async def test_a_mistake_of_a_whole_file_is_named_without_an_empty_place(
+    url: str, service: FakeService, tmp_path: Path, arguments: list[str]
+) -> None:
+    text = '{"task": "t", "\\ud83d": 1}' if "run" in arguments else "{"  # a key that cannot be named, and no JSON
+    tmp_path.joinpath("r.json").write_text(text)
+    done = await deputize(*arguments, cwd=tmp_path, DEPUTIZE_URL=url)
+    assert done.code == 2
+    assert done.err.startswith("deputize: r.json: ")
+    assert ": :" not in done.err
+
+
 @pytest.mark.parametrize("command", [["run", "--request"], ["batch"], ["eval"]], ids=" ".join)
 async def test_half_of_a_character_in_a_file_is_a_mistake_of_its_field(
     url: str, service: FakeService, tmp_path: Path, command: list[str]

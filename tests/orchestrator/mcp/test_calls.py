@@ -177,6 +177,8 @@ async def test_many_are_waited_for_in_order(url: str, service: FakeService) -> N
         assert (result.is_error, texts(result)[0]) == (True, "2 delegations: ✓ 1, ✗ 1")
         at_once = await client.call_tool("delegate_many", {"requests": requests, "wait": False})
         assert [item["status"] for item in content(at_once)["items"]] == ["queued", "queued"]
+        alone = await client.call_tool("delegate_many", {"requests": requests[:1], "wait": False})
+        assert texts(alone)[0].startswith("1 delegation started; ")
 
 
 async def test_delegations_are_listed_by_page_and_label(url: str, service: FakeService) -> None:
@@ -184,10 +186,13 @@ async def test_delegations_are_listed_by_page_and_label(url: str, service: FakeS
         for task in ("one", "two", "three"):
             labels = {"of": "two"} if task == "two" else {}
             await client.call_tool("delegate_start", {"task": task, "sessionId": "s", "labels": labels})
-        page = content(await client.call_tool("delegations", {"limit": 2, "sessionId": "s"}))
+        first = await client.call_tool("delegations", {"limit": 2, "sessionId": "s"})
+        assert texts(first)[0] == "2 delegations, and there are more"
+        page = content(first)
         assert [item["title"] for item in page["items"]] == ["three", "two"]
-        rest = content(await client.call_tool("delegations", {"cursor": page["nextCursor"]}))
-        assert [item["title"] for item in rest["items"]] == ["one"]
+        last = await client.call_tool("delegations", {"cursor": page["nextCursor"]})
+        assert texts(last)[0] == "1 delegation"
+        assert [item["title"] for item in content(last)["items"]] == ["one"]
         two = content(await client.call_tool("delegations", {"labels": {"of": "two"}, "status": "queued"}))
         assert [item["title"] for item in two["items"]] == ["two"]
 

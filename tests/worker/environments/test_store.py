@@ -66,7 +66,9 @@ def test_what_is_removed_by_name_is_listed_and_what_there_is_nothing_of_is_named
 @pytest.mark.parametrize("name", ["shp", "gone", "shop-b", ""])
 def test_a_name_of_no_environment_is_refused_and_nothing_is_removed(store: Store, name: str) -> None:
     key = keep(store, "shop-a")
-    with pytest.raises(NotFound, match=rf"nothing of '{name}' is prepared on this machine, and there is no environment"):
+    with pytest.raises(
+        NotFound, match=rf"nothing of '{name}' is prepared on this machine, and there is no environment"
+    ):
         prune(store, Settings(environments={"shop": table()}), ["shop", name])
     assert [each.key for each in store.kept()] == [key]
 
