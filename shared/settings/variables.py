@@ -118,8 +118,7 @@ def read(name: str, environ: Mapping[str, str]) -> str | None:
 
 def used(name: str, environ: Mapping[str, str]) -> str:
     """Returns the variable of which ``read`` takes a text: this one, or that which names its file."""
-    is_file = not environ.get(name, "").strip() and environ.get(f"{name}_FILE", "").strip()
-    return f"{name}_FILE" if is_file else name
+    return name if environ.get(name, "").strip() or not environ.get(f"{name}_FILE", "").strip() else f"{name}_FILE"
 
 
 def warn_of_unknown(environ: Mapping[str, str], names: Iterable[str]) -> None:
@@ -198,9 +197,7 @@ AbsolutePath = Annotated[Path, AfterValidator(lambda path: _expanded(path).absol
 def header_text(text: str) -> str:
     """Returns a text that a header can have. Raises ValueError, which does not quote it, for any other."""
     if _UNSENT.search(text):
-        raise ValueError(
-            "there is a line break, a blank at an end, or another character that no header can have; write it again"
-        )
+        raise ValueError("there is a line break, a blank at an end, or another character that no header can have")
     return text
 
 
@@ -216,7 +213,6 @@ def _secret(check: Callable[[str], str], secret: SecretStr) -> SecretStr:
 
 
 TokenInHeader = Annotated[SecretStr, AfterValidator(partial(_secret, header_text))]
-"""A token that is sent in a header as UTF-8."""
 SecretInHeader = Annotated[SecretStr, AfterValidator(partial(_secret, _ascii))]
 AsciiInHeader = Annotated[str, AfterValidator(_ascii)]
 
