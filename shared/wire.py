@@ -165,8 +165,7 @@ def sendable(value: Any) -> Any:
     try:
         to_json(value)
     except PydanticSerializationError as error:
-        is_half = "surrogates not allowed" in str(error)
-        raise ValueError(HALF if is_half else f"it cannot be written as JSON: {error}") from None
+        raise ValueError(HALF if "surrogates not" in str(error) else f"it cannot be written as JSON: {error}") from None
     return value
 
 
@@ -203,9 +202,7 @@ def _explained(mistake: Any, model: type[BaseModel], python: bool) -> dict[str, 
     for part in path:
         at, shown = _step(at, part)
         pointer += shown
-    detail = str(mistake["msg"]).removeprefix("Value error, ")
-    if mistake["type"] == "string_unicode":
-        detail = HALF
+    detail = HALF if mistake["type"] == "string_unicode" else str(mistake["msg"]).removeprefix("Value error, ")
     if mistake["type"] == "extra_forbidden":
         detail = _unknown_key(str(last), at, python)
     if mistake["type"] == "union_tag_invalid":
