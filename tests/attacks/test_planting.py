@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -62,7 +63,8 @@ async def test_configuration_in_a_workspace_counts_for_nothing(stage: Stage) -> 
     child = call("call_subagent", task="child", workspace="copy", tools=["write_file", "bash"])
     kit = {"tools": ["write_file", "bash", "get_skill", "call_subagent", "mcp__*"]}
     outcome = await stage.attack([*plant, LOCKED], [LOCKED, child], child=[LOCKED], **kit)
-    files = {"kind": "directory", "path": str(stage.files_of(outcome.result.delegation_id))}
+    files = {"kind": "directory", "path": str(stage.folder / "copied")}
+    shutil.copytree(stage.files_of(outcome.result.delegation_id), files["path"], symlinks=True)
     after = await stage.attack([LOCKED], workspace=files, **kit)
     locked = [step for step in (*outcome.steps, *after.steps) if step.arguments.get("path") == "locked/x"]
     assert [step.error for step in locked] == ["denied: locked is for people."] * 3

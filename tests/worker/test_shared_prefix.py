@@ -58,7 +58,10 @@ async def test_siblings_share_the_instructions_of_their_project(redis_url: str, 
     project = tmp_path / "project"
     project.mkdir()
     (project / "AGENTS.md").write_text("A rule of this project. " * 1200)
-    async with FakeModel(DONE, cache=PromptCache(), delay=0.3) as model, bench_at(model, redis_url, tmp_path) as bench:
+    async with (
+        FakeModel(DONE, cache=PromptCache(), delay=0.3) as model,
+        bench_at(model, redis_url, tmp_path / "home") as bench,
+    ):
         events = await finished(bench, await siblings(bench, 10, "", workspace=str(project)))
     writer, *others = sorted((first_turn(each) for each in events), key=lambda usage: -usage.cache_write_tokens)
     prefix = others[0].cache_read_tokens

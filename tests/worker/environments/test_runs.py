@@ -245,11 +245,6 @@ async def test_a_continuation_has_the_environment_of_the_files_that_it_goes_on_w
         first = await bench.run(model=model, workspace=project)
         second = await bench.run(model=model, workspace=project, continues=first.delegation_id)
         assert (await printed(bench, second))[-1] == "from the environment"
-        files = bench.settings.workspaces / first.delegation_id / "files"
-        copied = DirectoryWorkspace(kind="directory", path=str(files))
-        model = script(tmp_path, bash("greet"), [say("ok")])
-        third = await bench.run(model=model, workspace=copied)
-        assert (await printed(bench, third))[-1] == "from the environment"
         assert len(prepared(bench)) == 1
 
 
