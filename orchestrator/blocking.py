@@ -15,7 +15,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial, wraps
+from functools import wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -98,9 +98,11 @@ class SyncOrchestrator:
 
     def _open(self) -> None:
         """Starts its thread, and waits until it has opened. Ctrl-C at any moment leaves it closed."""
-        opened, self._ended = Future[BlockingPortal](), Future[None]()
-        work = partial(self._serve, opened, self._ended)
-        self._thread = threading.Thread(target=lambda: asyncio.run(work()), name="deputize", daemon=True)
+        opened, ended = Future[BlockingPortal](), Future[None]()
+        self._ended = ended
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(opened, ended)), name="deputize", daemon=True
+        )
         try:
             self._thread.start()
             self._portal, self._process = opened.result(), os.getpid()

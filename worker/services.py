@@ -251,8 +251,8 @@ class Services:
         if away and stored:
             source, filled = "the snapshot store", stored.restore_of(claim)
         async with place:
-            rules, bounds = SourceRules(sources, self.settings.private), {"max_bytes": most, "tally": tally}
-            create = partial(Workspace.create, spec, claim.id, root, rules, restore=filled, **bounds)
+            rules = SourceRules(sources, self.settings.private)
+            create = partial(Workspace.create, spec, claim.id, root, rules, max_bytes=most, tally=tally, restore=filled)
             copy = with_free_number(create, claim.attempt, check_fence)
             workspace = await reported(copy, tally, source, report, self.long_copy_seconds)
         if stored:
