@@ -26,6 +26,18 @@ def git(folder: Path, *arguments: str, input: bytes = b"") -> str:
     return os.fsdecode(done.stdout).rstrip("\n")
 
 
+PATCH = """\
+diff --git a/app.txt b/app.txt
+index 5626abf0f72e58d7a153368ba57db4c673c0e171..f719efd430d52bcfc8566a43b2eb655688d38871 100644
+--- a/app.txt
++++ b/app.txt
+@@ -1 +1 @@
+-one
++two
+"""
+"""Of a repository whose file ``app.txt`` has the one line ``one``."""
+
+
 def make_repository(folder: Path, files: dict[str, str], *, commits: int = 1) -> Path:
     """Makes a repository with these files, and as many commits on its branch main."""
     folder.mkdir(parents=True)

@@ -16,19 +16,10 @@ from deputize.shared.proof.file import Proof
 from deputize.shared.proof.keys import make_key, signer_in
 from deputize.shared.proof.statement import shown_item, statement_of
 from deputize.shared.request import DelegationRequest
-from tests.network.git_server import git, make_repository
+from tests.network.git_server import PATCH, git, make_repository
 from tests.orchestrator.command_line import deputize
 
 PLAIN = CommandCheck(kind="command", run="grep two app.txt")
-PATCH = """\
-diff --git a/app.txt b/app.txt
-index 5626abf0f72e58d7a153368ba57db4c673c0e171..f719efd430d52bcfc8566a43b2eb655688d38871 100644
---- a/app.txt
-+++ b/app.txt
-@@ -1 +1 @@
--one
-+two
-"""
 
 
 def prepare(folder: Path, base: str) -> None:

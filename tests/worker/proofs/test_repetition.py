@@ -12,17 +12,8 @@ import pytest
 from deputize.shared.request import DelegationRequest, DirectoryWorkspace, GitWorkspace
 from deputize.shared.settings import Settings
 from deputize.worker.proofs.__main__ import repeated
-from tests.network.git_server import git, make_repository
+from tests.network.git_server import PATCH, git, make_repository
 
-PATCH = """\
-diff --git a/app.txt b/app.txt
-index 5626abf0f72e58d7a153368ba57db4c673c0e171..f719efd430d52bcfc8566a43b2eb655688d38871 100644
---- a/app.txt
-+++ b/app.txt
-@@ -1 +1 @@
--one
-+two
-"""
 CALLS = "grep two app.txt && timeout 5 bash -c 'echo > /dev/tcp/127.0.0.1/{port}'"
 
 
