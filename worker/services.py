@@ -93,6 +93,8 @@ class Services:
     """Sends tickets to their queues; blocking. Raises ``Unavailable``."""
     waiting: Callable[[], AbstractContextManager[None]]
     """Frees a run's slot for another run while it waits."""
+    hands_over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once this worker hands its runs over: no turn and no call of them begins here any more."""
     offers: Offers
     """What runs may have, by their sandbox."""
     rules: Sequence[Rule]

@@ -85,7 +85,7 @@ def register(app: Celery, start: WorkerStart) -> None:
         ):
             opening = await _services(app, start, bounds, standby, pool.limit, waiting=pool.waiting)
             async with opening as services:
-                services.start_alone = partial(start_alone, start)
+                services.start_alone, services.hands_over = partial(start_alone, start), pool.hands_over
                 services.parts, services.checks = start.parts, start.checks
                 opened.append(services)
                 services.status.drain, services.status.draining = pool.drain, lambda: pool.draining
@@ -197,8 +197,9 @@ async def carry_out(services: Services, id: str, *, is_ticket: bool = False) -> 
 
     One that blocked its workers' event loops goes on in a process of its own: it blocks no other run then.
 
-    Returns the result, or None where there was nothing to run. Cancelled (the worker shuts down) it hands the run
-    back, so that another worker takes it at once instead of waiting for the lease to lapse.
+    Returns the result, or None where there was nothing to run. Where the worker shuts down it hands the run back, so
+    that another worker takes it at once instead of waiting for the lease to lapse: at the next turn or call of the
+    run, then without a result, else when it is cancelled.
     """
     async with services.open_files.admitted(id):
         return await _carry_out_here_or_alone(services, id, is_ticket=is_ticket)
@@ -254,6 +255,8 @@ async def _execute(services: Services, claim: Claim) -> ToolAgentResult | None:
             return await run_of(claim, services, stop).execute()
     except asyncio.CancelledError:
         await asyncio.wait({services.release(claim, stop.used if stop else {})}, timeout=2)
+        if services.hands_over.is_set() and (task := asyncio.current_task()) and not task.cancelling():
+            return None  # it has ended by itself, where nothing was under way
         raise
     finally:
         services.progress.drop(claim.id)

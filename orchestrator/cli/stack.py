@@ -111,7 +111,7 @@ def stop_stack(settings: Settings) -> bool:
             asked = asked or ask_to_stop(settings.home)  # only once: a second request kills what still runs
             if slow < time.monotonic():
                 slow = float("inf")
-                output.note(f"runs have {settings.shutdown_seconds:.0f} s to end, then they are handed over …")
+                output.note(f"runs are handed over; calls under way have {settings.shutdown_seconds:.0f} s to end …")
             time.sleep(TICK_SECONDS)
     return True
 

@@ -368,7 +368,7 @@ class SettingsFields(_Table):
     workspace_retention_seconds: int = Field(default=24 * 3600, ge=0)
     """How long the files of a finished delegation are kept; its patch lives as long as its record."""
     shutdown_seconds: float = Field(default=10, ge=0)
-    """How long a worker lets running delegations go on after SIGTERM before it hands them over."""
+    """How long a reply or call may go on when its worker gets SIGTERM and hands its runs over."""
     caps: Limits = CAPS
     """The server's caps: a request's limits are lowered to these. What a file or ``CAP_`` variable leaves out stays."""
     tools: ToolSettings = ToolSettings()

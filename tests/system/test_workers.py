@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deputize.shared.events import RunStarted
-from deputize.shared.request import AutomaticRetry
+from deputize.shared.events import RunStarted, StepCompleted
+from deputize.shared.request import AutomaticRetry, Limits
 from deputize.shared.settings import Settings
 from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.fake_model import call as fake_call
@@ -82,6 +82,39 @@ async def test_a_worker_asked_to_stop_hands_its_runs_over(fleet: Fleet, tmp_path
     assert (result.termination_reason, result.attempts) == ("completed", 2)
     await until(lambda: first.poll() is not None, 60)
     assert [card.name.split("@")[0] for card in await fleet.service.workers()] == ["worker-2"]
+
+
+async def test_a_worker_asked_to_stop_waits_for_the_call_under_way_and_begins_no_other(
+    redis_url: str, tmp_path: Path
+) -> None:
+    """It has 1000 s for that call, and ends with it. Meanwhile it hands over a run of short calls."""
+    async with open_fleet(redis_url, tmp_path / "home", lease_seconds=2, shutdown_seconds=1000) as fleet:
+        first = await fleet.start("1")
+        slow = call("bash", command="touch held; until [ -e go ]; do sleep 0.02; done")
+        id = await fleet.hand_over(model=script(tmp_path, [slow, WRITE], [say("done")]))
+        short = [[call("bash", command=f"sleep 0.1; echo {number}")] for number in range(50)]
+        other = await fleet.hand_over(model=script(tmp_path, *short, [say("done")]), limits=Limits(max_turns=100))
+        files = fleet.settings.workspaces / id / "files"
+        await until((files / "held").exists, 60)
+        await fleet.until_event(other, "step_started")
+        fleet.signal("1", signal.SIGTERM)
+
+        async def is_handed_over() -> bool:
+            return (await fleet.service.get(other)).status == "queued"
+
+        await until(is_handed_over, 60)
+        ended = [e.event.step for e in await fleet.service.events(other) if isinstance(e.event, StepCompleted)]
+        assert ended
+        assert not any(step.error for step in ended)
+        await fleet.service.cancel(other)
+        assert (await fleet.service.get(id)).status == "running"
+        (files / "go").touch()
+        await until(lambda: first.poll() is not None, 60)
+        assert not (files / "a.txt").exists()
+        await fleet.start("2")
+        result = await fleet.result(id)
+        assert (result.termination_reason, result.attempts, result.errors) == ("completed", 2, [])
+        assert result.files_modified == ["held", "go", "a.txt"]
 
 
 async def test_a_killed_worker_is_replaced_by_another_and_the_work_goes_on(fleet: Fleet, tmp_path: Path) -> None:

@@ -266,6 +266,8 @@ class AsyncPool(BasePool):
         self._hub: Any = None
         self.draining = False
         """Whether the worker takes no more jobs, and stays without any until it is stopped."""
+        self.hands_over = asyncio.Event()
+        """Set once jobs are to end as soon as nothing of theirs is cut off; later they are cancelled."""
         self._waiting = 0
         self._peak = 0
         self._closed = False
@@ -304,6 +306,10 @@ class AsyncPool(BasePool):
     def terminate_job(self, pid: int, signal: Any = None) -> None:
         if job := self._jobs.get(pid):
             self.loop.call_soon_threadsafe(job.announce_and_cancel)
+
+    def hand_over(self) -> None:
+        """Asks the jobs to end soon."""
+        self.loop.call_soon_threadsafe(self.hands_over.set)
 
     def forget(self, job: Job) -> None:
         self._jobs.pop(job.number, None)

@@ -196,7 +196,10 @@ class Stopper(threading.Thread):
         logger.info("drained; the worker stays without jobs until it is stopped")
 
     def _end_jobs(self, seconds: float) -> None:
-        """Lets the jobs end by themselves for so long, then hands over the others."""
+        """Asks the jobs to end and lets them do it for so long, then hands over the others."""
+        # In this order: what is handed over must not come back here.
+        self._pool.call_soon_in_consumer(self._take_no_more)
+        self._pool.call_soon_in_consumer(self._pool.hand_over)
         if not self._jobs_end_within(seconds):
             # Celery announces their state; it can do so only while it is connected to Redis.
             self._pool.call_soon_in_consumer(self._worker.consumer.cancel_active_requests)

@@ -8,11 +8,12 @@ from collections import Counter
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deputize.shared.events import Envelope, Heartbeat, StepCompleted, StepStarted
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.keys import channel, record_key
 from deputize.shared.runs.record import Claim
 from deputize.worker.task import carry_out, run_of
@@ -20,6 +21,7 @@ from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
 
 HOLD = call("bash", command="touch held; exec sleep 1000")
+UNTIL_GO = call("bash", command="touch held; until [ -e go ]; do sleep 0.02; done")
 
 
 async def lapsed(bench: Bench, id: str) -> Claim:
@@ -104,6 +106,44 @@ async def test_who_asks_in_the_middle_of_a_long_call_sees_how_far_it_is(bench: B
         await until(partial(_elapsed, bench, id, seen + 1))
         running.cancel()
         await asyncio.wait({running})
+
+
+@pytest.mark.requirement("P-16")
+@pytest.mark.parametrize("calls", [[], [call("write_file", path="after.txt", content="")], [call("glob", pattern="*")]])
+async def test_a_worker_that_stops_begins_no_further_turn_or_call_and_leaves_none_in_doubt(
+    bench: Bench, tmp_path: Path, calls: list[Any]
+) -> None:
+    id = await bench.accept(DelegationRequest(task="t", model=script(tmp_path, [UNTIL_GO, *calls], [say("done")])))
+    running, files = asyncio.create_task(carry_out(bench.services, id)), bench.settings.workspaces / id / "files"
+    await until((files / "held").exists)
+    bench.services.hands_over.set()
+    (files / "go").touch()
+    assert await running is None
+    left = await bench.store.get(id)
+    assert (left.status, left.worker, left.progress.turn) == ("queued", None, 1)
+    assert [(step.tool_name, step.error) for step in await bench.steps(id)] == [("bash", None)]
+    assert not (files / "after.txt").exists()
+    bench.services.hands_over.clear()  # another worker
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.termination_reason, result.attempts, result.errors) == ("completed", 2, [])
+    assert (result.turn_count, result.tool_call_count) == (2, 1 + len(calls))
+    started = [step.step.id for step in await bench.seen(id, StepStarted)]
+    assert started == [step.id for step in await bench.steps(id)]
+
+
+async def test_a_worker_that_stops_makes_the_final_turn_of_a_run_whose_limit_is_reached(
+    bench: Bench, tmp_path: Path
+) -> None:
+    model = script(tmp_path, [UNTIL_GO], [say("never")], summary="At my limit.")
+    id = await bench.accept(DelegationRequest(task="t", model=model, limits=Limits(max_turns=1)))
+    running, files = asyncio.create_task(carry_out(bench.services, id)), bench.settings.workspaces / id / "files"
+    await until((files / "held").exists)
+    bench.services.hands_over.set()
+    (files / "go").touch()
+    ended = await running
+    assert ended is not None
+    assert (ended.termination_reason, ended.summary, ended.attempts) == ("max_turns", "At my limit.", 1)
 
 
 async def _elapsed(bench: Bench, id: str, least: int = 1) -> int | None:
