@@ -194,7 +194,7 @@ async def _print_outcome(settings: Settings, client: Client, part: DemoPart, res
     output.line("")
     output.line(outcome(result))
     output.lines(output.verdict(result.verification))
-    output.lines(f"refuted    the summary: {claim}" for claim in result.refuted_claims)
+    output.lines(f"refuted    by the run: {claim}" for claim in result.refuted_claims)
     output.lines(map(output.change, result.file_changes))
     diff = _text_diffs(await client.patch(id)).splitlines()
     output.lines(f"  | {line}" for line in diff[:DIFF_LINES])

@@ -316,15 +316,15 @@ def reasons(result: ToolAgentResult) -> list[str]:
 
 
 def doubts(result: ToolAgentResult) -> list[str]:
-    """Returns what the summary states and the run's steps and changes refute or do not prove."""
-    found = [f"refuted in the summary: {claim}" for claim in result.refuted_claims]
-    found += [f"not proved in the summary: {claim}" for claim in unproved(result)]
+    """Returns the claims that the run's steps and changes refute or do not prove."""
+    found = [f"refuted by the run: {claim}" for claim in result.refuted_claims]
+    found += [f"not proved by the run: {claim}" for claim in unproved(result)]
     more = len(found) - SHOWN_DOUBTS
     return found if more <= 0 else [*found[:SHOWN_DOUBTS], f"and {more} more"]
 
 
 def unproved(result: ToolAgentResult) -> list[str]:
-    """Returns what the summary states and no step or change shows, each with the reason."""
+    """Returns the claims that no step or change shows, each with the reason."""
     claims = [each for each in result.verification.claims if each.verdict == "unproved"]
     return [f"{each.claim} ({each.why})" if each.why else each.claim for each in claims]
 

@@ -260,8 +260,8 @@ def _verdict(delegation: Delegation) -> str:
 
 
 def _claims(result: ToolAgentResult) -> list[str]:
-    refuted = [f"refuted    the summary: {claim}" for claim in result.refuted_claims]
-    return refuted + [f"unproved   the summary: {claim}" for claim in output.unproved(result)]
+    refuted = [f"refuted    by the run: {claim}" for claim in result.refuted_claims]
+    return refuted + [f"unproved   by the run: {claim}" for claim in output.unproved(result)]
 
 
 def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:

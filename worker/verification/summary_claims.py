@@ -69,18 +69,29 @@ class SummaryFacts(Part):
 
 def summary_claims(summary: str, work: Work) -> list[SummaryClaim]:
     """Returns whether the tests pass and whether the files that the summary names changed, with the evidence."""
-    verdict = work.verification.verdict
-    of_checks = _claim("tests pass", _SHOWN.get(verdict, "unproved"), f"the requested checks are {verdict}")
-    tests = of_checks if work.verification.checks else _of_tests(summary, work)
+    tests = (_of_checks if work.verification.checks else _of_tests)(summary, work)
     return ([tests] if tests else []) + [*_of_files(summary, work)]
+
+
+def _of_checks(summary: str, work: Work) -> SummaryClaim | None:
+    """Judges by the verdict; what is not proved counts only for a summary that names tests."""
+    verdict = work.verification.verdict
+    shown = _SHOWN.get(verdict, "unproved")
+    if shown != "proved" and not _names_tests(summary):
+        return None
+    return _claim("tests pass", shown, f"the requested checks are {verdict}")
+
+
+def _names_tests(summary: str) -> bool:
+    return _TESTS.search(summary[:_MAX_SUMMARY]) is not None
 
 
 def _of_tests(summary: str, work: Work) -> SummaryClaim | None:
     """Judges by the last command that ran tests, and by what changed after it."""
     has_changes = bool(work.changes)
     if not (runs := [at for at, step in enumerate(work.steps) if _ran_tests(step)]):
-        is_named = has_changes and _TESTS.search(summary[:_MAX_SUMMARY])
-        return _claim("tests pass", "unproved", "no command ran tests") if is_named else None
+        is_doubted = has_changes and _names_tests(summary)
+        return _claim("tests pass", "unproved", "no command ran tests") if is_doubted else None
     last = work.steps[runs[-1]]
     if any(step.changes for step in work.steps[runs[-1] + 1 :]):
         return _claim("tests pass", "unproved", "files changed after the last run of tests", last)

@@ -64,8 +64,8 @@ async def test_show_prints_what_the_summary_states_against_the_facts(url: str, s
     ]
     service.finish(id, summary="I wrote `a.py`. All tests pass.", verification={"claims": claims})
     shown = (await called(url, "show", id)).stdout.splitlines()
-    assert [line for line in shown if line.startswith("refuted")] == ["refuted    the summary: All tests pass"]
-    assert "unproved   the summary: `b.py` changed (it is as it was)" in shown
+    assert [line for line in shown if line.startswith("refuted")] == ["refuted    by the run: All tests pass"]
+    assert "unproved   by the run: `b.py` changed (it is as it was)" in shown
     assert "outcome    ? unproven (completed, 1 claim refuted): " in "\n".join(shown)
 
 
