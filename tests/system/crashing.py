@@ -112,17 +112,23 @@ async def check(fleet: Fleet, counting: Counting, result: ToolAgentResult, name:
     if _text(folder, "a.txt") != "alpha alpha\nbeta beta\n" and not any("a.txt" in doubt for doubt in doubts):
         wrong.append(f"a.txt is {_text(folder, 'a.txt')!r}")
     events = await fleet.service.events(result.delegation_id)
-    wrong += _otherwise_read(history, [each.event.step for each in events if isinstance(each.event, StepCompleted)])
+    steps = [each.event.step for each in events if isinstance(each.event, StepCompleted)]
+    wrong += _otherwise_read(history, steps)
     numbers = [envelope.seq for envelope in events]
     if numbers != list(range(1, len(numbers) + 1)):
         wrong.append(f"events are numbered {numbers}")
-    return wrong + _unanswered(history)
+    wrong += _unanswered(history)
+    return [*wrong, f"its steps: {[_outcome(step) for step in steps]}"] if wrong else []
+
+
+def _outcome(step: Step) -> str:
+    return f"{step.tool_name}: {step.error or step.result or ''}"[:200]
 
 
 def _counted(what: str, times: int, doubts: list[str], mark: str) -> list[str]:
     if times == 1 or (times == 0 and any(mark in doubt for doubt in doubts)):
         return []
-    return [f"{what} happened {times} times; in doubt: {doubts}"]
+    return [f"{what} happened {times} times; in doubt: {[doubt[:80] for doubt in doubts]}"]
 
 
 def _doubts(history: list[dict[str, Any]]) -> list[str]:
