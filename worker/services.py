@@ -72,6 +72,8 @@ if TYPE_CHECKING:
     from .tracing.exporter import Tracing
     from .tracing.run_trace import RunTrace
 
+OPEN_MODELS = 64
+"""How many models of a process stay open: callers name them, and each takes some ten kilobytes."""
 COPIES_PER_REPOSITORY = 4
 """How many runs of the process copy from one git repository at a time, or wait until it is fetched."""
 
@@ -177,18 +179,21 @@ class Services:
         return self.tracing.begin(claim, mask) if self.tracing else None
 
     async def model(self, name: str | None) -> Model:
-        """Returns the model of that name; opened once per process, in a thread: importing an SDK takes seconds.
+        """Returns the model of that name; the last ones stay open. Opens in a thread: importing an SDK takes seconds.
 
         Raises ``Misconfigured`` for a script that the operator did not configure.
         """
         wanted = name or self.settings.model
         if reason := foreign_script(wanted, self.settings):
             raise Misconfigured(reason)
-        if wanted not in self.models:
-            opening = asyncio.to_thread(open_model, wanted, self.settings)
-            self.models[wanted] = asyncio.create_task(opening, name=f"open {wanted}")
+        if (opening := self.models.pop(wanted, None)) is None:
+            reading = asyncio.to_thread(open_model, wanted, self.settings)
+            opening = asyncio.create_task(reading, name=f"open {wanted}")
+        self.models[wanted] = opening  # the one that was used last is the last one
+        if len(self.models) > OPEN_MODELS:
+            del self.models[next(iter(self.models))]
         try:
-            model = await asyncio.shield(self.models[wanted])
+            model = await asyncio.shield(opening)
         except Exception:
             self.models.pop(wanted, None)
             raise

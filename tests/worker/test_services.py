@@ -13,8 +13,9 @@ from deputize.shared.errors import WorkspaceLost
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import SandboxSettings, Settings
 from deputize.worker.sandbox.bounds import WorkerBounds
+from deputize.worker.services import OPEN_MODELS
 from deputize.worker.task import _prepared
-from tests.runs.bench import Bench
+from tests.runs.bench import Bench, say, script
 from tests.waiting import until
 
 
@@ -44,6 +45,19 @@ async def test_a_volume_that_stalls_holds_up_a_run_and_not_the_event_loop(bench:
     Stalled.released.set()
     with pytest.raises(WorkspaceLost, match="not on this machine"):
         await opening
+
+
+async def test_only_the_models_used_last_stay_open(bench: Bench, tmp_path: Path) -> None:
+    """Each delegation may name another one, and a worker that kept them all would grow for ever."""
+    model, names = bench.services.model, [script(tmp_path, [say(str(number))]) for number in range(OPEN_MODELS + 1)]
+    kept, dropped = await model(names[0]), await model(names[1])
+    for name in names[2:OPEN_MODELS]:
+        await model(name)
+    assert await model(names[0]) is kept
+    await model(names[OPEN_MODELS])
+    assert len(bench.services.models) == OPEN_MODELS
+    assert await model(names[0]) is kept
+    assert await model(names[1]) is not dropped
 
 
 class Closed(WorkerBounds):
