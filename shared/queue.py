@@ -15,6 +15,7 @@ import kombu.exceptions
 import redis.exceptions
 from celery import Celery, signals
 from celery.events.dispatcher import EventDispatcher
+from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as kombu_redis
 from kombu.utils.json import dumps
 
@@ -101,6 +102,37 @@ class SafeSentinelChannel(SafeChannel, kombu_redis.SentinelChannel):
     """The same over Sentinel."""
 
 
+class SafeTransport(kombu_redis.Transport):
+    """Takes a closed connection out of the event loop, which otherwise keeps it, and asks it at each turn, for ever."""
+
+    Channel = SafeChannel
+    _loop: Any = None
+    _in_each_turn: frozenset[Any] = frozenset()
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """Adds the connection to the loop, and keeps what has to be removed from it."""
+        before = frozenset(loop.on_tick)
+        super().register_with_event_loop(connection, loop)
+        self._loop, self._in_each_turn = loop, self._in_each_turn | (loop.on_tick - before)
+
+    def close_connection(self, connection: Any) -> None:
+        """Removes the connection from the loop, then closes it."""
+        if self._loop is not None:
+            self._loop.on_tick -= self._in_each_turn
+        super().close_connection(connection)
+
+
+class SafeSentinelTransport(SafeTransport, kombu_redis.SentinelTransport):
+    """The same over Sentinel."""
+
+    Channel = SafeSentinelChannel
+
+
+_TRANSPORTS = {
+    "redis": "deputize.shared.queue:SafeTransport",
+    "rediss": "deputize.shared.queue:SafeTransport",
+    "sentinel": "deputize.shared.queue:SafeSentinelTransport",
+}
 _ENDS = {"task-succeeded", "task-failed"}
 
 
@@ -199,7 +231,7 @@ class Ticket:
 
 def create_app(settings: Settings, redis_url: str) -> Celery:
     """Returns the Celery app of this process. It is configured here alone; nothing reads the environment."""
-    kombu_redis.Transport.Channel, kombu_redis.SentinelTransport.Channel = SafeChannel, SafeSentinelChannel
+    TRANSPORT_ALIASES.update(_TRANSPORTS)
     address, options = broker_of(redis_url)
     app = Celery("deputize", broker=address, set_as_current=False)
     app.events.dispatcher_cls = Dispatcher

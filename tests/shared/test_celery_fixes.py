@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import redis.exceptions
+from kombu import Connection
+from kombu.asynchronous import Hub
 from kombu.transport import redis as kombu_redis
 
-from deputize.shared.queue import SafeChannel
+from deputize.shared.queue import SafeChannel, SafeSentinelTransport, SafeTransport, broker_url, create_app
+from deputize.shared.settings import Settings
 
 
 def opened(kind: type[kombu_redis.Channel]) -> kombu_redis.Channel:
@@ -55,3 +58,39 @@ def test_kombu_makes_a_client_for_every_command() -> None:
     assert first is not second
     first, second = clients(SafeChannel)
     assert first is second
+
+
+def left_in_the_loop(kind: type[kombu_redis.Transport], redis_url: str) -> int:
+    """The callbacks of a loop after two connections that were closed."""
+    loop = Hub()
+    try:
+        for _ in range(2):
+            transport = kind(client=Connection(broker_url(redis_url)))
+            connection = transport.establish_connection()
+            transport.register_with_event_loop(connection, loop)
+            assert loop.on_tick
+            transport.close_connection(connection)
+        return len(loop.on_tick)
+    finally:
+        loop.close()
+
+
+def test_kombu_leaves_every_closed_connection_in_the_event_loop(redis_url: str) -> None:
+    assert left_in_the_loop(kombu_redis.Transport, redis_url) == 2
+    assert left_in_the_loop(SafeTransport, redis_url) == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("redis://localhost", SafeTransport),
+        ("rediss://localhost", SafeTransport),
+        ("unix:///tmp/r.sock", SafeTransport),
+        ("redis+sentinel://localhost/primary", SafeSentinelTransport),
+    ],
+)
+def test_the_app_uses_the_fixes_however_it_reaches_redis(url: str, kind: type[kombu_redis.Transport]) -> None:
+    app = create_app(Settings(), url)
+    assert app.connection_for_read().get_transport_cls() is kind
+    assert issubclass(kind.Channel, SafeChannel)
+    app.close()
