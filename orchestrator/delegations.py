@@ -55,7 +55,7 @@ from .operations import AcceptedDelegation, MergeReport, PageOf, Service
 from .owner_caps import published_caps
 from .ownership import Ownership
 from .redis_server import check_room
-from .request_checks import check_after, check_arguments, check_requests
+from .request_checks import check_after, check_arguments, check_deadlines, check_requests
 from .review_order import MOST, REVIEWED, in_order_of_review
 from .stack import none_takes_work
 from .uploads import AcceptedUpload, receive
@@ -166,6 +166,7 @@ class Delegations(Service):
             await self.ownership.check(*filter(None, [request.builds_on, *request.merges]))
             await check_continued(self.store, request, self._settings)
         await check_after(self.store.redis, requests, batch=batch, owner=owner)
+        await check_deadlines(self.store.redis, requests, batch=batch, owner=self.ownership.owner)
 
     async def _accept(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -26,10 +27,11 @@ from ..shared.request_rules import (
 from ..shared.runs import permissions
 from ..shared.runs.cost import fields_of_records
 from ..shared.runs.record import OWNER, not_found
+from ..shared.runs.store import kept_for
 from ..shared.settings import Settings
 from ..shared.settings.environments import unknown_environment
 from ..shared.text import did_you_mean
-from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
+from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES, now
 from ..shared.workspaces import IS_PRIVATE, UPLOAD_POINTER, is_in_one, upload_link, use_upload
 from .delivery import check_git
 
@@ -98,6 +100,31 @@ async def check_after(
                 errors.append({"pointer": f"{place}/after/{number}/id", "detail": not_found(each.id[:100]).detail})
     if errors:
         raise Invalid.of(errors)
+
+
+async def check_deadlines(redis: Any, requests: Sequence[DelegationRequest], *, batch: bool, owner: str) -> None:
+    """Raises Invalid where a deadline has passed, but for what was accepted before under its idempotency key.
+
+    What follows a delegation may have its deadline: it bounds only several attempts, which would end at once.
+    """
+    errors: list[dict[str, str]] = []
+    for index, request in enumerate(requests):
+        follows = (request.continues or request.retry_of) and not request.attempts
+        if request.deadline is None or request.deadline > now() or follows or await _is_known(redis, request, owner):
+            continue
+        place = f"/requests/{index}" if batch else ""
+        detail = f"{request.deadline.astimezone(UTC):%FT%TZ} has passed; give a later time, or leave it out"
+        errors.append({"pointer": f"{place}/deadline", "detail": detail})
+        if len(errors) == MAX_MISTAKES:
+            break
+    if errors:
+        raise Invalid.of(errors)
+
+
+async def _is_known(redis: Any, request: DelegationRequest, owner: str) -> bool:
+    """Returns whether a delegation was accepted with the idempotency key of a request."""
+    key = request.idempotency_key
+    return key is not None and bool(await redis.exists(kept_for(key, owner)))
 
 
 def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Settings, owner: str | None) -> None:
