@@ -12,10 +12,12 @@ from ..delegation import Status
 from ..disk_usage import DiskUsage, Kept, Pruned
 from ..wire import now
 from .cost import PAGE, fields_of_records
-from .keys import BILLS, INDEX, LEASES, PRUNE, keys_of, record_key
+from .keys import BILLS, INDEX, LEASES, PRUNE, PRUNED, keys_of, record_key
 from .record import AFTER, CONTINUES, DISK
 
-REMOVED = Script("removed")
+REMOVED, PRUNING = map(Script, ("removed", "prune"))
+PRUNED_SECONDS, MOST_PRUNED = 7 * 24 * 3600, 100_000
+"""How long a pruned delegation is listed for workers that start later, and how many are. Others' files go by age."""
 RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
 """A record's key before and after its id, for scripts that look up ids themselves."""
 
@@ -58,8 +60,9 @@ def chosen(found: Sequence[Kept], older_than: float, keep_bytes: int | None, hel
 async def _remove(redis: Any, gone: Sequence[Kept], age: float) -> None:
     for start in range(0, len(gone), PAGE):
         ids = [kept.id for kept in gone[start : start + PAGE]]
-        await redis.delete(*(key for id in ids for key in keys_of(id)))
-        # Their records are gone, so workers could not look up the age of the files: the ids are published.
+        keys = [PRUNED, *(key for id in ids for key in keys_of(id))]
+        await PRUNING.run(redis, keys, {"ids": ids, "seconds": PRUNED_SECONDS, "most": MOST_PRUNED})
+        # Workers of version 0.1.0 do not read the list.
         await publish(redis, PRUNE, " ".join([str(age), *ids]))
         await forget(redis, ids)
 
@@ -85,10 +88,15 @@ async def sizes_on_disk(redis: Any, ids: Sequence[str]) -> dict[str, int]:
     return {id: int(size) for id, (size,) in zip(ids, found, strict=True) if size is not None}
 
 
-async def note_removed(redis: Any, ids: Sequence[str]) -> None:
-    """Records that the files of these delegations are gone."""
-    for id in ids:
-        await REMOVED.run(redis, [record_key(id)], {"field": DISK})
+async def pruned(redis: Any, ids: Sequence[str]) -> set[str]:
+    """Returns those of ``ids`` that are listed as pruned: their records are not missing for another reason."""
+    scores = await redis.zmscore(PRUNED, ids) if ids else []
+    return {id for id, score in zip(ids, scores, strict=True) if score is not None}
+
+
+async def note_removed(redis: Any, id: str) -> None:
+    """Records that the files of a delegation are gone."""
+    await REMOVED.run(redis, [record_key(id)], {"field": DISK})
 
 
 async def _finished(redis: Any) -> AsyncGenerator[Kept]:

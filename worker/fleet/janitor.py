@@ -98,8 +98,6 @@ class Janitor:
     end: Callable[[str], Awaitable[object]] | None = None
     """Carries out a delegation that is cancelled, to its end."""
     _to_end: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
-    _pruned: set[str] = field(default_factory=set[str])
-    """Removed delegations whose files may still be there."""
 
     async def requeue_forever(self) -> None:
         trouble = RepeatedCause("this worker does not look for lost runs")
@@ -146,8 +144,12 @@ class Janitor:
                 )
 
     async def sweep_forever(self) -> None:
-        """Sweeps every few minutes, and on request."""
+        """Sweeps at the start, as a stack may live for one command only, then every few minutes, and on request.
+
+        At the start files without a record stay: Redis may have lost its data, or be another one.
+        """
         async with self.bus.listen(PRUNE) as asked:
+            await self._swept(self.sweep(self.settings.workspace_retention_seconds, spares_unknown=True))
             while True:
                 older_than, gone = float(self.settings.workspace_retention_seconds), list[str]()
                 try:
@@ -159,47 +161,60 @@ class Janitor:
                         older_than = float(seconds)
                 except TimeoutError:
                     pass
-                try:
-                    await shielded(self.sweep(older_than, gone))
-                except REDIS_ERRORS as error:
-                    log.warning("unused files could not be deleted: %s", error)
+                await self._swept(self.sweep(older_than, gone))
 
-    async def sweep(self, older_than: float, pruned: Collection[str] = ()) -> int:
+    async def _swept(self, sweep: Awaitable[int]) -> None:
+        try:
+            await sweep
+        except REDIS_ERRORS as error:
+            log.warning("unused files could not be deleted: %s", error)
+
+    async def sweep(self, older_than: float, pruned: Collection[str] = (), *, spares_unknown: bool = False) -> int:
         """Deletes workspaces of delegations pruned or ended over ``older_than`` seconds ago; returns the number.
 
         Then those that ended first, until the others take no more than the setting allows. What an unfinished
         delegation continues stays, and what another process copies just now until a later sweep. Prepared environments,
-        uploads and clones go as their own settings state.
+        uploads and clones go as their own settings state. ``pruned`` are ids from a message: a service of version 0.1.0
+        does not list them. With ``spares_unknown`` files stay whose record is missing, unless it was pruned.
+
+        A cancellation takes effect after the workspace that is being deleted.
         """
-        self._pruned.update(pruned)
-        await self._sweep_uploads()
+        await shielded(self._sweep_uploads())
         if await asyncio.to_thread(self.settings.prepared.exists):
             await run_in_thread(Store(self.settings.prepared).evict, self.settings.environments)
-        folders = await asyncio.to_thread(_folders, self.settings.workspaces)
-        ended = await self.store.ended(list({id for id, _ in folders})) if folders else {}
-        self._pruned.intersection_update(ended)
-        due = {id for id in self._pruned if ended.get(id) == ""}
-        gone = [folder for id, folder in folders if id in due or (id in ended and _age(ended[id], folder) > older_than)]
-        gone += await self._over_limit([(ended[id], id, folder) for id, folder in folders if ended.get(id)], gone)
-        held = await disk.held(self.store.redis) if gone else set[str]()
-        removed = [folder for folder in gone if folder.name not in held and await run_in_thread(delete_unused, folder)]
-        await disk.note_removed(self.store.redis, [folder.name for folder in removed])
-        await self._forget([folder.name for folder in removed if folder.name in ended])
+        removed = 0
+        for folder in await shielded(self._due(older_than, pruned, spares_unknown)):
+            removed += await shielded(self._remove(folder))
         if removed:
-            log.info("%d workspaces removed", len(removed))
+            log.info("%d workspaces removed", removed)
         for folder in await asyncio.to_thread(_unused_clones, self.settings.repositories, older_than):
             await run_in_thread(delete_unused, folder)
-        return len(removed)
+        return removed
 
-    async def _forget(self, ids: Sequence[str]) -> None:
-        """Deletes what the store has of runs whose files are deleted here."""
-        if self.snapshots is None:
-            return
-        for id in ids:
+    async def _due(self, older_than: float, pruned: Collection[str], spares_unknown: bool) -> list[Path]:
+        """Returns the workspaces to delete."""
+        if not (folders := await asyncio.to_thread(_folders, self.settings.workspaces)):
+            return []
+        ended = await self.store.ended(list({id for id, _ in folders}))
+        unknown = [id for id, finished in ended.items() if not finished]
+        due = {*unknown} & {*pruned, *await disk.pruned(self.store.redis, unknown)}
+        by_age = {*ended} - {*(unknown if spares_unknown else ())}
+        gone = [each for id, each in folders if id in due or (id in by_age and _age(ended[id], each) > older_than)]
+        gone += await self._over_limit([(ended[id], id, each) for id, each in folders if ended.get(id)], gone)
+        held = await disk.held(self.store.redis) if gone else set[str]()
+        return [folder for folder in gone if folder.name not in held]
+
+    async def _remove(self, folder: Path) -> bool:
+        """Deletes a workspace that nothing uses, and what else is kept of it. Returns whether it is gone."""
+        if not await run_in_thread(delete_unused, folder):
+            return False
+        await disk.note_removed(self.store.redis, folder.name)
+        if self.snapshots:
             try:
-                await run_in_thread(self.snapshots.delete, id)
+                await run_in_thread(self.snapshots.delete, folder.name)
             except OSError as error:
                 log.warning("%s", error)
+        return True
 
     async def _sweep_uploads(self) -> None:
         """Deletes uploads whose time is over; what is accepted after the question to Redis has begun it anew."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -13,8 +14,17 @@ from deputize.shared.errors import Fenced, KeyReused, NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.message import Message, MessageMode
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.disk import PAGE, prune
-from deputize.shared.runs.keys import INDEX, PRUNE, children_key, dependants_key, grants_key, keys_of, webhooks_key
+from deputize.shared.runs.disk import PAGE, PRUNED_SECONDS, PRUNING, prune, pruned
+from deputize.shared.runs.keys import (
+    INDEX,
+    PRUNE,
+    PRUNED,
+    children_key,
+    dependants_key,
+    grants_key,
+    keys_of,
+    webhooks_key,
+)
 from deputize.shared.runs.messages import send
 from deputize.shared.runs.record_lists import RecordLists
 from deputize.shared.runs.store import RunStore
@@ -81,6 +91,19 @@ async def test_pruning_goes_on_over_pages_and_drops_entries_without_a_record(sto
     await store.redis.delete(*keys_of(ids[0]))
     assert (await prune(store.redis, 0)).removed == PAGE
     assert await store.redis.zcard(INDEX) == 0
+
+
+async def test_what_was_pruned_is_listed_for_a_time_and_no_more_than_fit(store: RunStore) -> None:
+    ids = [await accepted(store) for _ in range(3)]
+    for id in ids:
+        await store.cancel(id)
+    await store.redis.zadd(PRUNED, {"dlg_old": time.time() - PRUNED_SECONDS - 60, "dlg_recent": time.time() - 60})
+    await prune(store.redis, 0)
+    assert await pruned(store.redis, [*ids, "dlg_old", "dlg_recent", "dlg_other"]) == {*ids, "dlg_recent"}
+    assert 0 < await store.redis.ttl(PRUNED) <= PRUNED_SECONDS
+    await PRUNING.run(store.redis, [PRUNED], {"ids": ["dlg_z"], "seconds": PRUNED_SECONDS, "most": 2})
+    listed = await store.redis.zrange(PRUNED, 0, -1)
+    assert (len(listed), listed[-1]) == (2, "dlg_z")
 
 
 async def test_the_key_of_a_pruned_delegation_does_not_start_it_again(store: RunStore) -> None:
