@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 from urllib.parse import SplitResult
 
@@ -21,9 +22,11 @@ from ..shared.request import DelegationRequest, Deliver, GitWorkspace
 from ..shared.runs.keys import record_key
 from ..shared.runs.record import MODEL, REFUSALS
 from ..shared.settings import Settings
+from ..shared.text import shortened, visible
 from ..shared.wording import where
 
 _SAMPLE = "dlg_" + 26 * "0"
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 
 def check_git(request: DelegationRequest, settings: Settings) -> None:
@@ -41,6 +44,9 @@ def check_git(request: DelegationRequest, settings: Settings) -> None:
 
 def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings, pointer: str = "") -> None:
     """Raises Invalid for a branch that git does not allow, and for a pull request where nothing can make it."""
+    if unknown := sorted({*_PLACEHOLDER.findall(wanted.branch)} - {"{id}"}):
+        what = f"{shortened(visible(', '.join(unknown)), 100)} is not filled in, only {{id}} is"
+        raise Invalid.at(f"{pointer}/branch", f"{what}; choose a name without other braces")
     check_branch(wanted.branch_of(_SAMPLE), f"{pointer}/branch")
     assert isinstance(request.workspace, GitWorkspace)
     url = check_url(request.workspace.url, settings)

@@ -182,7 +182,7 @@ class Deliver(Request):
     """
 
     branch: str = Field(default="deputize/{id}", min_length=1, max_length=200)
-    """Its name; {id} is that of the delegation."""
+    """Its name; {id} is that of the delegation, and no other name in braces is allowed."""
     message: str | None = Field(default=None, min_length=1, max_length=10_000)
     """Of the commit; null is the first line of the task."""
     pull_request: PullRequest | None = None

@@ -43,6 +43,8 @@ def check(folder: Path, workspace: Any, deliver: Any = None, **more: Any) -> lis
         ({"url": URL, "ref": "--upload-pack=x"}, None, ["/workspace/ref"]),
         ({"url": URL, "ref": "a..b"}, None, ["/workspace/ref"]),
         ({"url": URL}, {"branch": "-f"}, ["/deliver/branch"]),
+        *(({"url": URL}, {"branch": name}, ["/deliver/branch"]) for name in ("x/{nope}", "{id}/{ID}", "x{}")),
+        *(({"url": URL}, {"branch": name}, []) for name in ("x/{", "a}b{c", "{{id}}")),
         ({"url": URL}, {"branch": "a b"}, ["/deliver/branch"]),
         *(
             ({"url": URL}, {"branch": name}, ["/deliver/branch"])
