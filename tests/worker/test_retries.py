@@ -104,6 +104,15 @@ async def test_what_would_end_the_same_way_or_is_not_asked_for_is_not_done_again
     assert (result.status, result.attempts) == ("failed", 1)
 
 
+async def test_a_script_without_a_rule_for_the_task_is_asked_once(retried: Retried, tmp_path: Path) -> None:
+    path = tmp_path / "script.json"
+    path.write_text('{"rules": [{"match": {"contains": "another task"}, "turns": [[{"text": "x"}]]}]}')
+    id = await retried.submit(on=["model_unavailable"], model=f"scripted:{path}")
+    result = await retried.finish(id)
+    assert (result.termination_reason, result.attempts) == ("model_unavailable", 1)
+    assert "no rule of it matches this task" in result.summary
+
+
 async def test_the_limits_of_tokens_hold_for_all_tries_together(retried: Retried) -> None:
     limits = Limits(max_turns=1, max_tokens=9000)
     result = await retried.finish(await retried.submit(WRITES, attempts=10, on=["max_turns"], limits=limits))
