@@ -90,16 +90,16 @@ class Request(Wire):
 
 def meant(model: type[Request], given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields in the forms that the model has. What cannot be read stays, for the model to refuse it."""
-    without_null, structured = _forms(model)
+    without_null, structured, numbers = _forms(model)
     read = {key: _structure(value) if key in structured else value for key, value in given.items()}
+    read |= {key: [value] for key, value in read.items() if key in numbers and isinstance(value, bool)}  # not 1 or 0
     return {key: value for key, value in read.items() if value is not None or key not in without_null}
 
 
 @cache
-def _forms(model: type[BaseModel]) -> tuple[set[str], set[str]]:
-    """Returns the optional fields that know no null, and those that are objects or lists, by all of their names."""
-    without_null: set[str] = set()
-    structured: set[str] = set()
+def _forms(model: type[BaseModel]) -> tuple[set[str], set[str], set[str]]:
+    """Returns, by all names: optional fields that know no null, those that are objects or lists, and numbers."""
+    without_null, structured, numbers = set[str](), set[str](), set[str]()
     for name, field in model.model_fields.items():
         kinds = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else [field.annotation]
         kinds = [get_origin(kind) or kind for kind in kinds]
@@ -108,16 +108,16 @@ def _forms(model: type[BaseModel]) -> tuple[set[str], set[str]]:
             without_null |= names
         if all(isinstance(kind, type) and issubclass(kind, BaseModel | dict | list | NoneType) for kind in kinds):
             structured |= names
-    return without_null, structured
+        if kinds[0] in (int, float):
+            numbers |= names
+    return without_null, structured, numbers
 
 
 def _structure(value: Any) -> Any:
-    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
-        return value
-    try:
-        return json.loads(value, object_pairs_hook=unique_keys)
-    except (ValueError, RecursionError):
-        return value
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            return json.loads(value, object_pairs_hook=unique_keys)
+    return value
 
 
 @cache
