@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tarfile import BLOCKSIZE, TarError, TarInfo
 
 from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
 from ..shared.settings import Settings
@@ -23,6 +24,8 @@ _PART = 1 << 20
 """Bytes that are written at a time: what is sent comes in smaller chunks, and each write needs a thread."""
 _LEAST = 64 * 1024
 """Bytes for which a smaller upload counts: it takes an inode, and time to be looked through."""
+_FIRST_BYTES = (b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
+"""Of zip files, and of what is compressed by gzip, bzip2 and xz, as workers read them."""
 
 
 class Upload(Wire):
@@ -49,8 +52,8 @@ async def receive(
 ) -> AcceptedUpload:
     """Stores an archive of a caller; nothing is left of one that breaks off.
 
-    Raises Invalid where its digest is not ``sha256``, TooLarge where its caller's uploads take too much together,
-    OutOfSpace and Unavailable where it cannot be written.
+    Raises Invalid where its digest is not ``sha256`` and where it begins as no archive does, TooLarge where its
+    caller's uploads take too much together, OutOfSpace and Unavailable where it cannot be written.
     """
     root, waiting = settings.workspaces, bytearray()
     file: _Incoming | None = None
@@ -72,6 +75,16 @@ async def receive(
             await asyncio.to_thread(file.discard)
 
 
+def _begins_as_archive(head: bytes) -> bool:
+    if head.startswith(_FIRST_BYTES):
+        return True
+    try:
+        TarInfo.frombuf(head[:BLOCKSIZE], "utf-8", "surrogateescape")
+    except TarError:
+        return head[:BLOCKSIZE] == bytes(BLOCKSIZE)  # a tar file without entries
+    return True
+
+
 class _Incoming:
     """The file of an upload until it is complete; locked, so that no janitor removes it."""
 
@@ -87,6 +100,7 @@ class _Incoming:
         self._path = root / UPLOADS / f"{secrets.token_hex(16)}.part"
         self._file = open_private(self._path, "xb")
         self._digest = hashlib.sha256()
+        self._head = b""
         with suppress(OSError):  # a file system without locks
             fcntl.flock(self._file, fcntl.LOCK_SH)
         self._link(self._path)
@@ -128,15 +142,19 @@ class _Incoming:
 
     def write(self, part: bytes) -> None:
         self._digest.update(part)
+        self._head += part[: BLOCKSIZE - len(self._head)]
         with self._counted_alone():
             self._check_room(len(part))
             self._file.write(part)
             self._file.flush()
 
     def keep(self, sha256: str | None) -> AcceptedUpload:
-        """Puts the file in its place, unless its content is there already. Raises Invalid where it is another one."""
+        """Puts the file in its place, unless its content is there already. Raises Invalid as ``receive`` does."""
         if sha256 not in (None, digest := self._digest.hexdigest()):
             raise Invalid.at("", f"the body's SHA-256 digest is {digest}, not {sha256}; it was damaged on its way")
+        if not _begins_as_archive(self._head):
+            what = "begins as no archive does" if self._head else "is empty"
+            raise Invalid.at("", f"the body {what}; send zip, or tar that is plain or compressed by gzip, bzip2 or xz")
         name = f"sha256:{digest}"
         os.fsync(self._file)  # a name stands for a content, also after a crash of the machine
         with self._counted_alone():

@@ -184,7 +184,7 @@ async def test_a_link_that_changes_after_the_check_leads_to_no_files_of_another_
     ids=lambda fields: next(iter(fields)),
 )
 async def test_a_request_cannot_name_what_belongs_to_another_owner(stage: Stage, fields: dict[str, Any]) -> None:
-    sent = (await stage.http.put("/v1/uploads", content=os.urandom(64), headers=ANN)).json()["upload"]
+    sent = (await stage.http.put("/v1/uploads", content=b"PK\3\4" + os.urandom(64), headers=ANN)).json()["upload"]
     answers = list[tuple[int, str]]()
     for id, upload in ((stage.ended, sent), (UNKNOWN, "sha256:" + "0" * 64)):
         given = json.loads(json.dumps(fields).replace("{id}", id).replace("{upload}", upload))

@@ -83,7 +83,7 @@ async def test_detached_it_is_sent_too(url: str, service: FakeService, folder: P
 async def test_from_python_a_directory_or_an_archive_is_sent(
     url: str, service: FakeService, folder: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "x.zip").write_bytes(b"an archive")
+    (tmp_path / "x.zip").write_bytes(b"PK\3\4 and more")
     async with Orchestrator(Settings(url=url)) as orchestrator:
         one = await orchestrator.upload(folder)
         assert await orchestrator.upload(str(folder)) == one

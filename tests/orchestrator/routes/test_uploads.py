@@ -8,6 +8,7 @@ import hashlib
 import os
 import resource
 import stat
+import tarfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
@@ -25,7 +26,7 @@ from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.serving import served
 from tests.orchestrator.whole import Whole, writes
 from tests.waiting import until
-from tests.worker.workspace.archives import zipped
+from tests.worker.workspace.archives import tar, zipped
 
 ARCHIVE = zipped(("top/a.txt", b"before\n"))
 DIGEST = hashlib.sha256(ARCHIVE).hexdigest()
@@ -103,7 +104,7 @@ async def test_the_same_content_is_kept_once_and_its_time_begins_anew(http: http
 
 
 async def test_equal_uploads_at_the_same_time_are_one(http: httpx2.AsyncClient, uploads: Path) -> None:
-    archive = os.urandom(2_500_000)
+    archive = b"PK\3\4" + os.urandom(2_500_000)
     answers = await asyncio.gather(*(http.put("/v1/uploads", content=archive) for _ in range(8)))
     assert {answer.status_code for answer in answers} <= {200, 201}
     assert {answer.json()["upload"] for answer in answers} == {f"sha256:{hashlib.sha256(archive).hexdigest()}"}
@@ -152,6 +153,26 @@ async def test_more_than_the_setting_allows_is_refused_with_the_number(http: htt
         assert (answer.status_code, f"at most {MOST:,} are allowed" in answer.json()["detail"]) == (413, True)
     assert (await http.put("/v1/uploads", content=bytes(MOST))).status_code == 201
     assert len(names(uploads)) == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PK", b"hello", b"hello" * 1000, bytes(511), b"\x28\xb5\x2f\xfd" + bytes(1000)], ids=len
+)
+async def test_what_begins_as_no_archive_is_refused(http: httpx2.AsyncClient, uploads: Path, content: bytes) -> None:
+    answer = await http.put("/v1/uploads", content=content)
+    assert answer.status_code == 422
+    assert "send zip, or tar that is plain or compressed by gzip, bzip2 or xz" in answer.json()["detail"]
+    assert names(uploads) == []
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+async def test_each_form_that_a_worker_reads_is_taken(http: httpx2.AsyncClient, mode: str) -> None:
+    for content in (tar(("a", b"1"), mode=mode), tar(mode=mode)):
+        assert (await http.put("/v1/uploads", content=content)).status_code == 201
+    for old in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT):
+        content = tar(("n" * 90, b"1"), mode=mode, format=old)
+        assert (await http.put("/v1/uploads", content=content)).status_code == 201
+    assert (await http.put("/v1/uploads", content=zipped())).is_success
 
 
 async def test_a_compressed_body_is_refused(http: httpx2.AsyncClient) -> None:
