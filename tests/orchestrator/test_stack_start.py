@@ -138,13 +138,17 @@ def test_the_token_of_a_home_is_kept_and_private(tmp_path: Path) -> None:
     assert (kept_token(tmp_path), (tmp_path / "token").stat().st_mode & 0o777) == (renewed, 0o600)
 
 
-@pytest.mark.parametrize("broken", ["open to others", "torn", "a link", "a FIFO", "bytes", "empty", "a directory's"])
+@pytest.mark.parametrize(
+    "broken", ["open to others", "torn", "short", "a link", "a FIFO", "bytes", "empty", "a directory's"]
+)
 def test_a_token_that_others_may_know_or_that_is_none_is_replaced(tmp_path: Path, broken: str) -> None:
     first, file = kept_token(tmp_path), tmp_path / "token"
     if broken == "open to others":
         file.chmod(0o640)
     elif broken == "torn":
         file.write_text(first[:20])
+    elif broken == "short":
+        file.write_text("x\n")
     elif broken in ("bytes", "empty"):
         file.write_bytes(b"\xff" * 43 if broken == "bytes" else b"")
     else:
@@ -153,8 +157,9 @@ def test_a_token_that_others_may_know_or_that_is_none_is_replaced(tmp_path: Path
             os.mkfifo(file, 0o600)
         elif broken == "a link":
             file.symlink_to("elsewhere")
-    assert kept_token(tmp_path) not in ("", first)
-    assert kept_token(tmp_path) == kept_token(tmp_path)
+    replaced = kept_token(tmp_path)
+    assert (len(replaced), replaced != first) == (43, True)
+    assert kept_token(tmp_path) == replaced
     assert file.lstat().st_mode & 0o170777 == 0o100600
 
 
