@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import redis.exceptions
-from kombu import Connection
 from kombu.asynchronous import Hub
+from kombu.connection import Connection
 from kombu.transport import redis as kombu_redis
 
 from deputize.shared.queue import SafeChannel, SafeSentinelTransport, SafeTransport, broker_url, create_app
