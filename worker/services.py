@@ -8,6 +8,7 @@ import secrets as random
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -188,7 +189,8 @@ class Services:
             raise Misconfigured(reason)
         if (opening := self.models.pop(wanted, None)) is None:
             reading = asyncio.to_thread(open_model, wanted, self.settings)
-            opening = asyncio.create_task(reading, name=f"open {wanted}")
+            # Not in the context of this run: the task stays, and would keep all that this run refers to.
+            opening = asyncio.create_task(reading, name=f"open {wanted}", context=Context())
         self.models[wanted] = opening  # the one that was used last is the last one
         if len(self.models) > OPEN_MODELS:
             del self.models[next(iter(self.models))]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path, PosixPath
+from weakref import ref
 
 import pytest
 
@@ -58,6 +61,20 @@ async def test_only_the_models_used_last_stay_open(bench: Bench, tmp_path: Path)
     assert len(bench.services.models) == OPEN_MODELS
     assert await model(names[0]) is kept
     assert await model(names[1]) is not dropped
+
+
+async def test_an_open_model_keeps_nothing_of_the_run_that_opened_it(bench: Bench) -> None:
+    class Mark:
+        """Something that only the context of a run refers to."""
+
+    mark = Mark()
+    is_there, variable = ref(mark), ContextVar[Mark | None]("mark", default=None)
+    variable.set(mark)
+    del mark
+    await bench.services.model("scripted")
+    variable.set(None)
+    gc.collect()
+    assert is_there() is None
 
 
 class Closed(WorkerBounds):
