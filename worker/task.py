@@ -24,7 +24,7 @@ from celery import Celery
 from ..shared.connection import REDIS_ERRORS, connect, shielded
 from ..shared.errors import DeputizeError, GoesAlone, Misconfigured, NotFound
 from ..shared.log import log, set_up
-from ..shared.own_process import keep_memory_private, send_on_death_of_parent
+from ..shared.own_process import keep_memory_private, return_large_memory, send_on_death_of_parent
 from ..shared.queue import QUEUE, TASK, create_app, send_tickets
 from ..shared.runs.store import START_CLAIMS, RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings
@@ -76,6 +76,7 @@ def register(app: Celery, start: WorkerStart) -> None:
     """Registers ``deputize.run`` with the app, and the services that its runs share with the pool."""
     opened: list[Services] = []
     settings, garbage = start.settings, RunGarbage()
+    return_large_memory()
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:

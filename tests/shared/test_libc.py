@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,15 @@ from deputize.shared.libc import (
     allocate,
     is_on_local_disk,
 )
-from deputize.shared.own_process import is_memory_private, keep_memory_private, send_on_death_of_parent
+from deputize.shared.own_process import (
+    LARGE_BYTES,
+    is_memory_private,
+    keep_memory_private,
+    return_large_memory,
+    send_on_death_of_parent,
+)
 
+ROOT = Path(__file__).parents[2]
 GET_DEATH_SIGNAL, GET_DUMPABLE, SET_DUMPABLE = 2, 3, 4
 
 
@@ -44,6 +53,37 @@ def test_memory_that_is_private_cannot_be_read_by_other_processes_of_the_user() 
         assert LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0) == 0
     finally:
         LIBC.prctl(SET_DUMPABLE, before, 0, 0, 0)
+
+
+class _Allocated(ctypes.Structure):
+    """``struct mallinfo2``; ``hblkhd`` are the bytes of blocks that go back to the kernel when they are freed."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()  # noqa: SIM905
+    )
+
+
+def returned_later(size: int) -> int:
+    """How much of a block of so many bytes goes back to the kernel, when a larger one was freed before."""
+    LIBC.mallinfo2.restype = _Allocated
+    bytearray(8 << 20)
+    before = LIBC.mallinfo2().hblkhd
+    block = bytearray(size)
+    assert len(block) == size
+    return LIBC.mallinfo2().hblkhd - before
+
+
+def test_large_blocks_go_back_to_the_kernel_also_after_larger_ones() -> None:
+    program = "from tests.shared.test_libc import returned_later; print(returned_later(4 << 20))"
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("MALLOC_")}
+    by_default = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=clean, capture_output=True, text=True, check=True
+    )
+    assert int(by_default.stdout) == 0, "the C library does it by itself"
+    return_large_memory()
+    assert returned_later(4 << 20) >= 4 << 20
+    assert returned_later(LARGE_BYTES // 2) == 0
 
 
 def test_files_of_the_kernel_are_on_no_local_disk() -> None:
