@@ -18,6 +18,7 @@ from ...shared.listed import Source, is_copied, listed, outer_rules
 from ...shared.log import log
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, delete, upload_path
+from ..linux.system import exhausted
 from ..sandbox.environment import MOUNT, owner
 from ..sandbox.full_disk import FullDisk
 from ..sandbox.project_tools import ProjectTools
@@ -429,15 +430,20 @@ def _wanted_paths(source: Source, folder: Path, spec: DirectoryWorkspace) -> tup
 
 
 def check_writable(root: Path) -> None:
-    """Raises ``Misconfigured`` with a remedy if workspaces cannot be created below ``root``."""
+    """Raises ``Misconfigured`` with a remedy if workspaces cannot be created below ``root``. Waits for a full disk."""
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe = root / f"selftest-{secrets.token_hex(4)}"
-        probe.mkdir()
-        probe.rmdir()
+        FullDisk(root).with_room(_try_to_write, root)
     except OSError as error:
         user = f"user {os.getuid()}, group {os.getgid()}"
         raise Misconfigured(
-            f"workspaces cannot be created in {root}: {error.strerror} for {user}. Let that user write there "
+            exhausted(error)
+            or f"workspaces cannot be created in {root}: {error.strerror} for {user}. Let that user write there "
             f"(chown {os.getuid()} {root}, or fsGroup on Kubernetes), or set DEPUTIZE_WORKSPACE_ROOT to another folder"
         ) from None
+
+
+def _try_to_write(root: Path) -> None:
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    probe = root / f"selftest-{secrets.token_hex(4)}"
+    probe.mkdir()
+    probe.rmdir()

@@ -16,20 +16,23 @@ from threading import Event
 
 import pytest
 
-from deputize.shared.errors import RepositoryFailed
+from deputize.shared.errors import Misconfigured, RepositoryFailed
 from deputize.shared.log import delegation
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
 from deputize.shared.settings import SandboxSettings
+from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bounds import WorkerBounds
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import create_status_file
 from deputize.worker.sandbox.full_disk import FullDisk
+from deputize.worker.sandbox.protections import SelfTestResult, run_selftest
 from deputize.worker.threads import ALLOWANCE, LONG_WORK_THREADS, run_in_thread, share_threads
 from deputize.worker.verification.grounds.ground import Grounds
 from deputize.worker.workspace.artifacts import Artifacts
 from deputize.worker.workspace.manifest import Deadline
 from deputize.worker.workspace.notes import Notes
 from deputize.worker.workspace.source import open_folder
-from deputize.worker.workspace.workspace import Workspace
+from deputize.worker.workspace.workspace import Workspace, check_writable
 
 
 def compute_beyond_allowance() -> None:
@@ -166,6 +169,31 @@ async def test_no_command_begins_on_a_full_disk_and_one_that_failed_on_it_is_kno
         shutil.rmtree(filler)
         assert await waiting
         (await beginning).discard_unused()
+
+
+async def start(home: Path) -> SelfTestResult:
+    """What a worker does before it takes a run."""
+    await run_in_thread(check_writable, home)
+    return await run_selftest(Bubblewrap, home, environment.find_bubblewraps())
+
+
+@pytest.mark.parametrize("what", ["bytes", "files"])
+async def test_a_worker_that_starts_on_a_full_disk_waits_for_room_and_has_its_sandbox_then(
+    what: str, small: Path
+) -> None:
+    """The result is that of all its runs: with a failure each of their calls would be denied."""
+    filler = fill(small, what)
+    starting = asyncio.create_task(start(small))
+    assert not (await asyncio.wait({starting}, timeout=1))[0]
+    shutil.rmtree(filler)
+    assert (await starting).reason is None
+    assert [path.name for path in small.iterdir()] == ["other"]
+
+
+async def test_a_folder_for_workspaces_on_a_disk_that_stays_full_is_reported_with_a_remedy(small: Path) -> None:
+    fill(small, "files")
+    with pytest.raises(Misconfigured, match=r"no space left on the worker's disk.*free some"):
+        check_writable(small / "workspaces")  # outside of threads nothing waits
 
 
 async def test_a_disk_that_stays_full_is_waited_for_once(small: Path) -> None:

@@ -44,6 +44,16 @@ async def test_the_first_bubblewrap_that_keeps_its_promises_is_taken(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_sandbox_that_fails_twice_is_tried_again(tmp_path: Path) -> None:
+    """A disk that was full for a moment, or a process too many, would deny all later calls of this worker."""
+    folders = iter([tmp_path / "missing"] * 2)
+
+    def make(workspace: Path, bwrap: Bwrap) -> Bubblewrap:
+        return Bubblewrap(next(folders, workspace), bwrap)
+
+    assert (await run_selftest(make, tmp_path, environment.find_bubblewraps()[:1])).reason is None
+
+
 def test_an_untested_sandbox_is_broken(tmp_path: Path) -> None:
     class Untested(Bubblewrap):
         _selftest_result = None
