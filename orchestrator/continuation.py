@@ -9,10 +9,11 @@ from pathlib import Path
 from ..shared.compound_requests import MergeRequest
 from ..shared.delegation import Delegation
 from ..shared.errors import Conflict, Invalid
+from ..shared.limits import Limits
 from ..shared.patch_format import printable_path
 from ..shared.patches.directory import Directory
 from ..shared.patches.siblings import Side, left_out_of, merged, results_of
-from ..shared.request import DelegationRequest, Limits
+from ..shared.request import DelegationRequest
 from ..shared.runs.record import files_before, files_gone, nothing_to_continue
 from ..shared.runs.store import RunStore
 from ..shared.settings import Settings

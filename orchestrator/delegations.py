@@ -21,11 +21,12 @@ from ..shared.events import Envelope, StepCompleted
 from ..shared.fleet import Fleet, PreparedEnvironment, ToolCard, WorkerCard
 from ..shared.ids import new_id
 from ..shared.kept_step import ToolAgentStep
+from ..shared.limits import Limits
 from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.proof.file import Proof
 from ..shared.queue import Ticket
-from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
+from ..shared.request import MAX_BATCH, DelegationRequest, Deliver
 from ..shared.request_rules import filled_in
 from ..shared.runs import disk, messages, permissions, webhook_queue
 from ..shared.runs.capacity import EndpointCapacity, capacities

@@ -19,10 +19,11 @@ from ..shared.events import Envelope
 from ..shared.facts import MergeConflict
 from ..shared.fleet import PreparedEnvironment, ToolCard, WorkerCard
 from ..shared.kept_step import ToolAgentStep
+from ..shared.limits import Limits
 from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.proof.file import Proof
-from ..shared.request import DelegationRequest, Deliver, Limits
+from ..shared.request import DelegationRequest, Deliver
 from ..shared.runs.capacity import EndpointCapacity
 from ..shared.runs.cost import CostReport
 from ..shared.runs.losses import StoreLoss

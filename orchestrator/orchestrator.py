@@ -19,11 +19,12 @@ from ..shared.compound_requests import MergeRequest
 from ..shared.delegation import Data, Delegation, Status, ToolAgentResult
 from ..shared.errors import Conflict, DeputizeError, Invalid, KeyReused, Misconfigured
 from ..shared.events import Envelope, RunFinished
+from ..shared.limits import Limits
 from ..shared.message import MessageMode
 from ..shared.patches.merge import Planned
 from ..shared.permission import PermissionOutcome, parse_outcome
 from ..shared.redis_access import reached
-from ..shared.request import DelegationRequest, Deliver, Limits
+from ..shared.request import DelegationRequest, Deliver
 from ..shared.settings import Settings
 from .apply import ApplyOptions, directory_here, take_over
 from .client import Client

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypedDict, TypeVar
 from pydantic import ValidationError
 
 from ..shared.errors import Invalid, placed
-from ..shared.request import DelegationRequest, DirectoryWorkspace, Limits, RequestFields
+from ..shared.limits import Limits
+from ..shared.request import DelegationRequest, DirectoryWorkspace, RequestFields
 from ..shared.text import plain_number
 from ..shared.wire import Request, explain, sendable
 

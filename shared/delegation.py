@@ -12,9 +12,10 @@ from pydantic import Field, TypeAdapter, ValidationError, computed_field, model_
 from .errors import DeputizeError
 from .facts import FileChange, GitFacts, MergeFacts, StepChange, TournamentFacts, Trust, Verification
 from .instructions import InstructionFile
+from .limits import Limits
 from .marks import Mark
 from .message import Message
-from .request import DelegationRequest, Limits
+from .request import DelegationRequest
 from .text import count
 from .wire import Timestamp, Wire
 

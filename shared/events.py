@@ -11,8 +11,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from .delegation import Step, TerminationReason, ToolAgentResult, Usage
 from .facts import GitFacts, Ground
+from .limits import Limits
 from .permission import PermissionQuestion
-from .request import DelegationRequest, Limits
+from .request import DelegationRequest
 from .tool_traits import ToolTraits
 from .wire import Timestamp, Wire
 

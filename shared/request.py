@@ -11,11 +11,11 @@ from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 from pydantic_core import to_json
 
 from .checks import Glob, SuspicionKind, VerifyItem, VerifyItems
-from .request_options import OPTIONS, ApprovalMode, Effort, OnCap, Require, ToolCallStyle
+from .limits import LimitFields, Limits, bounded
+from .request_options import ApprovalMode, Effort, OnCap, Require, ToolCallStyle
 from .text import shortened
 from .webhooks import Webhook
 from .wire import Data, Request, Timestamp
-from .workspaces import UPLOAD
 
 MAX_TEXT_BYTES = 1024 * 1024
 """Cap on task + context, UTF-8 bytes."""
@@ -60,35 +60,6 @@ def _path(text: str) -> str:
 ModelName = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)]
 
 
-def _bounded(default: Any, pointer: str, **further: Any) -> Any:
-    """Returns a field with the bounds of its option on the command line."""
-    option = OPTIONS[pointer]
-    return Field(default=default, ge=option.least, le=option.most, gt=option.above, **further)
-
-
-class Limits(Request):
-    """Exact bounds of one delegation. Null means: no such bound. A number may be written as text ("5")."""
-
-    max_turns: int = _bounded(30, "limits/maxTurns")
-    """Replies of the model."""
-    max_tool_calls: int = _bounded(50, "limits/maxToolCalls")
-    """Tool calls of all turns together."""
-    timeout_seconds: float = _bounded(600, "limits/timeoutSeconds", allow_inf_nan=False)
-    """Seconds of work; time in the queue does not count."""
-    max_tokens: int | None = _bounded(None, "limits/maxTokens")
-    """Tokens of all model calls, both ways."""
-    max_cost_usd: float | None = _bounded(None, "limits/maxCostUsd", allow_inf_nan=False)
-    """US dollars of all model calls."""
-
-    def capped(self, caps: Limits) -> Limits:
-        """Returns these limits, each lowered to the server's cap if it is above it."""
-
-        def lower(mine: Any, cap: Any) -> Any:
-            return cap if mine is None else mine if cap is None else min(mine, cap)
-
-        return Limits(**{name: lower(getattr(self, name), getattr(caps, name)) for name in Limits.model_fields})
-
-
 class AutomaticRetry(Request):
     """A failed run is done again from the start, with fresh files, under the same id; its cost counts as one.
 
@@ -109,11 +80,11 @@ class Attempts(Request):
     together, the other limits hold for each.
     """
 
-    count: int = _bounded(..., "attempts/count")
+    count: int = bounded(..., "attempts/count")
     """How many attempts there are, at most."""
     stop: Literal["verified", "all"] = "verified"
     """Whether the first verified attempt ends all others, or every attempt is made."""
-    concurrency: int = _bounded(1, "attempts/concurrency")
+    concurrency: int = bounded(1, "attempts/concurrency")
     """How many attempts there are at once."""
     models: list[ModelName] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """The models of the attempts in turn. Empty: that of the request."""
@@ -155,7 +126,7 @@ class ArchiveWorkspace(Request):
     """The files of an archive that was sent by `PUT /v1/uploads`: zip, or tar (plain, gzip, bzip2 or xz)."""
 
     kind: Literal["archive"]
-    upload: str = Field(pattern=UPLOAD)
+    upload: str = Field(pattern="^sha256:[0-9a-f]{64}$")
     """As the answer names it: sha256:…"""
 
 
@@ -205,16 +176,6 @@ class After(Request):
     """The delegation that is waited for."""
     require: Literal["verified", "finished"] = "finished"
     """Whether it has to succeed (with checks its own `require` has to be met), or also to be `verified`."""
-
-
-class LimitFields(TypedDict, total=False):
-    """The fields of ``Limits``."""
-
-    max_turns: int
-    max_tool_calls: int
-    timeout_seconds: float
-    max_tokens: int | None
-    max_cost_usd: float | None
 
 
 class RetryFields(TypedDict):
@@ -294,7 +255,7 @@ class DelegationRequest(Request):
     """The task, in words that are complete without the conversation that they come from."""
     context: str = ""
     """Background that the work needs."""
-    shared_context_length: int = _bounded(0, "sharedContextLength")
+    shared_context_length: int = bounded(0, "sharedContextLength")
     """How many characters at the beginning of `context` other delegations have, too. They are read from the prompt
     cache. 0: all of it may be shared. A batch sets it."""
     expected_outcome: str = ""
@@ -344,9 +305,9 @@ class DelegationRequest(Request):
     """Kinds of suspicion (`verification.suspicions`) that do not make the verdict inconclusive."""
     attempts: Attempts | None = Field(default=None, exclude_if=lambda attempts: attempts is None)
     """How often the task is done, so that the best result is taken; only with checks. Null: once."""
-    max_verify_rounds: int = _bounded(VERIFY_ROUNDS, "maxVerifyRounds")
+    max_verify_rounds: int = bounded(VERIFY_ROUNDS, "maxVerifyRounds")
     """How often a result that falls short of `require` goes back to the model."""
-    verify_timeout_seconds: float = _bounded(VERIFY_SECONDS, "verifyTimeoutSeconds", allow_inf_nan=False)
+    verify_timeout_seconds: float = bounded(VERIFY_SECONDS, "verifyTimeoutSeconds", allow_inf_nan=False)
     """Seconds for each execution of a check's command that has no `timeoutSeconds` of its own. All checks of a round
     together have ten times as long. The time of the run is paused meanwhile."""
     verify_early: bool = True
@@ -355,7 +316,7 @@ class DelegationRequest(Request):
     """It starts when these have ended so, and reads their results; if one ends otherwise, it ends without a start."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
     """The caller's own names and values; lists can be filtered by them."""
-    priority: int = _bounded(5, "priority")
+    priority: int = bounded(5, "priority")
     """Higher is started first."""
     webhook: Webhook | None = Field(default=None, exclude_if=lambda webhook: webhook is None)
     """The webhook that is notified of its end and its permission requests. Null: that of the service's settings."""
@@ -375,7 +336,7 @@ class DelegationRequest(Request):
     """The finished delegation whose conversation and files this one goes on with; model and style are the same."""
     retry_of: str | None = Field(default=None, max_length=MAX_NAME)
     """The finished delegation that this one repeats; set by its retry."""
-    from_turn: int | None = _bounded(None, "fromTurn")
+    from_turn: int | None = bounded(None, "fromTurn")
     """The turn of `retryOf` with which this one begins: its conversation and its files until then are kept."""
     merges: list[Annotated[str, Field(max_length=MAX_NAME)]] = Field(
         default_factory=list, max_length=MAX_ENTRIES, exclude_if=lambda ids: not ids

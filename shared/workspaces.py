@@ -30,8 +30,6 @@ MAX_PATH_BYTES = 4000
 IS_PRIVATE = "is private to the service; give the directory with the files to work on"
 UPLOAD_POINTER = "/workspace/upload"
 """Where a refusal points whose remedy is to send the archive."""
-UPLOAD = "^sha256:[0-9a-f]{64}$"
-"""What an upload is called."""
 
 
 def is_in_one(real: Path, places: Iterable[Path]) -> bool:

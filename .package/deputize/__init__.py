@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from deputize.shared.errors import Unauthorized as Unauthorized
     from deputize.shared.errors import Unavailable as Unavailable
     from deputize.shared.events import Envelope as Envelope
+    from deputize.shared.limits import Limits as Limits
     from deputize.shared.request import ApprovalMode as ApprovalMode
     from deputize.shared.request import DelegationRequest as DelegationRequest
-    from deputize.shared.request import Limits as Limits
     from deputize.shared.settings import Settings as Settings
 
 _HOMES = {
@@ -52,7 +52,8 @@ _HOMES = {
         "Unavailable",
     ),
     "shared.events": ("Envelope",),
-    "shared.request": ("ApprovalMode", "DelegationRequest", "Limits"),
+    "shared.limits": ("Limits",),
+    "shared.request": ("ApprovalMode", "DelegationRequest"),
     "shared.settings": ("Settings",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -53,7 +53,7 @@ async def continue_(
     limits that are not given are those of the finished one. An ID may be shortened to its beginning or its end; @last
     is the newest one without a parent.
     """
-    from ...shared.request import Limits
+    from ...shared.limits import Limits
 
     settings = load_settings()
     async with _connect_with_worker(settings) as service:

@@ -287,7 +287,8 @@ def in_options(name: Callable[[str], str | None]) -> Generator[None]:
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of both; of limits and labels each key, otherwise the whole of ``over``."""
-    from ...shared.request import DelegationRequest, Limits
+    from ...shared.limits import Limits
+    from ...shared.request import DelegationRequest
     from ...shared.wire import meant
 
     under, over = (_in_wire_names(meant(DelegationRequest, each), DelegationRequest) for each in (under, over))

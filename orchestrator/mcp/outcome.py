@@ -9,10 +9,10 @@ from pydantic import Field
 from ...shared.delegation import Artifact, Delegation, Status, TerminationReason, Usage
 from ...shared.errors import DeputizeError, Refused, placed
 from ...shared.facts import GitFacts, TournamentFacts, Trust, Verdict
+from ...shared.limits import Limits
 from ...shared.marks import MARKS, Mark
 from ...shared.markup import harmless_value, note
 from ...shared.permission import PermissionOutcome, PermissionRequest
-from ...shared.request import Limits
 from ...shared.text import clip, count, mapped
 from ...shared.wire import Timestamp, Wire
 from ..request_fields import lowered_limits

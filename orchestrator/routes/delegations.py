@@ -16,15 +16,9 @@ from ...shared.delegation import Delegation, Status
 from ...shared.disk_usage import Pruned
 from ...shared.errors import Conflict, Invalid, TooLarge
 from ...shared.ids import ID
+from ...shared.limits import Limits
 from ...shared.message import MAX_MESSAGE_BYTES, MessageRequest, SentMessage
-from ...shared.request import (
-    MAX_ENTRIES,
-    MAX_NAME,
-    MAX_REQUEST_BYTES,
-    DelegationRequest,
-    Deliver,
-    Limits,
-)
+from ...shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, DelegationRequest, Deliver
 from ...shared.text import count
 from ...shared.webhooks import Webhook
 from ...shared.wire import Request

@@ -19,7 +19,8 @@ from ..errors import Conflict, Invalid, NotFound
 from ..event_size import capped
 from ..events import Envelope, RunQueued
 from ..facts import Trust
-from ..request import ArchiveWorkspace, DelegationRequest, Limits
+from ..limits import Limits
+from ..request import ArchiveWorkspace, DelegationRequest
 from ..webhooks import Webhook
 from ..wire import now
 from .keys import artifacts_key, events_key, history_key, ledger_key, record_key

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..delegation import Progress
 from ..errors import SpendCapReached
-from ..request import DelegationRequest, Limits
+from ..limits import Limits
+from ..request import DelegationRequest
 from ..wire import now
 from .caps import WINDOWS, Cap, caps_of
 from .cost import CapUse, CostReport, Forecast, cost_report, fields_of_records

@@ -21,9 +21,10 @@ from ..delegation import Delegation, Status, TerminationReason
 from ..errors import Conflict, Fenced, GoesAlone, KeyReused, NotFound
 from ..events import Envelope, RunFinished
 from ..ids import first_id
+from ..limits import Limits
 from ..log import log
 from ..metrics import ACCEPTED, LEASES_LOST
-from ..request import DelegationRequest, Limits
+from ..request import DelegationRequest
 from ..webhooks import NotificationType, Webhook
 from ..wire import now
 from .cost import fields_of_records

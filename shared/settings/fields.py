@@ -26,9 +26,9 @@ from pydantic import (
     model_validator,
 )
 
+from ..limits import Limits
 from ..log import Format
-from ..request import ApprovalMode, Limits
-from ..request_options import Effort
+from ..request_options import ApprovalMode, Effort
 from ..webhooks import Webhook, parsed_secret, wrong_url
 from . import variables
 from .credentials import CredentialTables

@@ -11,7 +11,7 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from ..errors import Misconfigured
-from ..request import Limits
+from ..limits import Limits
 from ..wire import explain
 from . import files, variables
 from .credentials import CredentialSettings, token_files

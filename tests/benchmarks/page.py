@@ -26,7 +26,8 @@ from deputize.shared.events import (
     TurnStarted,
 )
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.shared.wire import now
 from deputize.worker.core.emit import Emitter

@@ -18,8 +18,9 @@ from multiprocessing.connection import Connection
 from deputize.shared.delegation import Step, StepStatus, Usage
 from deputize.shared.events import Event, Replied, StepCompleted, StepStarted, TurnStarted
 from deputize.shared.ids import new_id
+from deputize.shared.limits import Limits
 from deputize.shared.masking import SecretMask
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import Claim
 from deputize.shared.wire import now
 from deputize.worker.celery_pool.garbage import freeze

@@ -31,9 +31,10 @@ from deputize.shared.facts import MergeConflict, Verification
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
 from deputize.shared.kept_step import ToolAgentStep
+from deputize.shared.limits import Limits
 from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessage
 from deputize.shared.proof.file import Proof
-from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
+from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import chosen
 from deputize.shared.runs.messages import received

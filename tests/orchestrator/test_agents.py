@@ -9,7 +9,8 @@ import pytest
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.errors import Invalid, KeyReused
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import AgentSettings, Settings
 from tests.orchestrator.serving import served
 

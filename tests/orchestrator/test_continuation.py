@@ -11,7 +11,8 @@ import pytest
 
 from deputize.shared.errors import Conflict, Invalid, KeyReused, NotFound
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import pause_unfinished
 from deputize.worker.task import carry_out
 from tests.fake_model import Turn, call, refuse, stall, text, thinking

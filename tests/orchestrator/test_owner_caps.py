@@ -14,7 +14,8 @@ from deputize.orchestrator.delegations import Delegations, open_service
 from deputize.orchestrator.owner_caps import caps_by_owner
 from deputize.shared.delegation import Progress
 from deputize.shared.errors import Misconfigured, SpendCapReached
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import (
     OWNER_CAPS,
     OWNER_WEIGHTS,

@@ -11,7 +11,8 @@ from deputize.orchestrator.cli import COMMANDS
 from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.mcp.schemas import input_schema
 from deputize.orchestrator.mcp.tools import TOOLS
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.settings.fields import CAPS, SettingsFields
 from tests.orchestrator.command_line import deputize
 from tests.orchestrator.doc_pages import table

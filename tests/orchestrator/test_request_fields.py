@@ -8,7 +8,8 @@ import pytest
 
 from deputize.orchestrator.request_fields import located_in, request_of
 from deputize.shared.errors import Invalid
-from deputize.shared.request import DelegationRequest, DirectoryWorkspace, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest, DirectoryWorkspace
 
 
 def test_fields_beside_a_request_are_its_defaults() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict, Invalid
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.worker.task import carry_out
 from deputize.worker.workspace.objects import MAX_FILE_BYTES
 from tests.fake_model import Turn, call, refuse, text

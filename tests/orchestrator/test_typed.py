@@ -11,7 +11,8 @@ from typing import get_type_hints
 import pytest
 
 import deputize
-from deputize.shared.request import DelegationRequest, LimitFields, Limits, RequestFields
+from deputize.shared.limits import LimitFields, Limits
+from deputize.shared.request import DelegationRequest, RequestFields
 from tests.architecture.sources import ROOT
 from tests.sampling import sampled
 

@@ -15,8 +15,9 @@ import pytest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import Envelope, StepCompleted
 from deputize.shared.ids import new_id
+from deputize.shared.limits import Limits
 from deputize.shared.queue import Ticket, create_app
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings

@@ -22,7 +22,8 @@ from deputize.shared.connection import Pipe, ScriptCall, retried
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import Fenced
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.caps import caps_of, caps_of_owner
 from deputize.shared.runs.keys import LEASES, RESERVED_MONEY, record_key
 from deputize.shared.runs.record import Claim

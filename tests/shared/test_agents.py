@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.errors import Misconfigured
-from deputize.shared.request import ApprovalMode, DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import ApprovalMode, DelegationRequest
 from deputize.shared.request_rules import unknown_agent, with_agent
 from deputize.shared.settings import Settings
 

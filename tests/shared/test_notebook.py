@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from deputize.shared.delegation import Delegation, Status, TerminationReason, ToolAgentResult
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 
 ID = "dlg_01"

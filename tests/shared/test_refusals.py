@@ -16,7 +16,8 @@ from deputize.orchestrator.cli.doctor_service import redis_rows
 from deputize.shared.bus import Bus
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES
 from deputize.shared.runs.store import RENEW, WRITING, RunStore
 from deputize.shared.settings import Settings

@@ -12,7 +12,8 @@ from pydantic import ValidationError, create_model
 from deputize.shared import tokens
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import Wire, explain
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.events import RunStarted, StepCompleted
-from deputize.shared.request import AutomaticRetry, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import AutomaticRetry
 from deputize.shared.settings import Settings
 from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.fake_model import call as fake_call

@@ -35,10 +35,11 @@ from deputize.shared.events import Envelope, RunFinished, RunQueued
 from deputize.shared.facts import Check, FileChange, GitFacts, Verification
 from deputize.shared.fleet import PreparedEnvironment, ToolCard, WorkerCard
 from deputize.shared.kept_step import ToolAgentStep
+from deputize.shared.limits import Limits
 from deputize.shared.message import MessageMode, MessageRequest, SentMessage
 from deputize.shared.permission import EditDetails, PermissionOutcome, PermissionReply, PermissionRequest
 from deputize.shared.proof.file import Proof
-from deputize.shared.request import DelegationRequest, Deliver, DirectoryWorkspace, Limits
+from deputize.shared.request import DelegationRequest, Deliver, DirectoryWorkspace
 from deputize.shared.runs.capacity import EndpointCapacity
 from deputize.shared.runs.cost import CapUse, Cost, CostReport, Forecast
 from deputize.shared.runs.losses import StoreLoss

@@ -20,7 +20,7 @@ from deputize.orchestrator.operations import ROUTES as SCOPES
 from deputize.orchestrator.problems import Problem
 from deputize.orchestrator.routes import BODIES, ROUTERS
 from deputize.shared import errors
-from deputize.shared.request import Limits
+from deputize.shared.limits import Limits
 from tests.orchestrator.access_tokens import OPEN_PATHS
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import opening, settings

@@ -14,7 +14,8 @@ import pytest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import ModelUnavailable
 from deputize.shared.events import ResumedWaiting
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import RESERVED_MONEY, record_key
 from deputize.shared.settings import Settings
 from deputize.worker.core.limits import Meter

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from deputize.shared.events import ProgressMade
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import ACKNOWLEDGED, record_key
 from deputize.shared.runs.record import DOUBT
 from deputize.shared.runs.replicas import ReplicatedPipe

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.limits import Limits
 from deputize.shared.message import MessageMode
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.messages import messages_of
 from deputize.shared.runs.store import RunStore
 from deputize.worker.tools.base import Kind, Params, Tool, ToolContext, ToolResult

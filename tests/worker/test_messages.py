@@ -9,8 +9,9 @@ import pytest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict, InboxFull, TooLarge
 from deputize.shared.events import MessageReceived
+from deputize.shared.limits import Limits
 from deputize.shared.message import MAX_MESSAGE_BYTES, MAX_UNREAD, Message, MessageMode, MessageRequest
-from deputize.shared.request import AutomaticRetry, Limits
+from deputize.shared.request import AutomaticRetry
 from deputize.shared.runs.keys import messages_key, record_key
 from deputize.shared.runs.messages import messages_of, send
 from deputize.worker.task import carry_out

@@ -13,7 +13,8 @@ import pytest
 
 from deputize.shared.delegation import Status, ToolAgentResult
 from deputize.shared.events import RunRetried, StepStarted
-from deputize.shared.request import AutomaticRetry, DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import AutomaticRetry, DelegationRequest
 from deputize.shared.runs.keys import LEASES
 from deputize.shared.settings import Settings
 from deputize.worker.task import carry_out

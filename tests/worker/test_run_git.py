@@ -17,7 +17,8 @@ from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict, Invalid, Unavailable
 from deputize.shared.events import Delivered, ErrorSeen, ProgressMade
-from deputize.shared.request import DelegationRequest, Deliver, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest, Deliver
 from deputize.shared.settings import Settings
 from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.task import carry_out

@@ -14,7 +14,8 @@ import pytest
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import ProgressMade
-from deputize.shared.request import DelegationRequest, DirectoryWorkspace, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest, DirectoryWorkspace
 from deputize.worker.task import carry_out
 from tests.network.internet import response
 from tests.runs.bench import Bench, call, open_bench, say, script

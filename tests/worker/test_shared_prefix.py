@@ -13,7 +13,8 @@ import pytest
 
 from deputize.shared.delegation import Usage
 from deputize.shared.events import Replied, ResumedWaiting, Waiting
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.worker.models import close_models
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, PromptCache, Turn, call, refuse, text

@@ -20,7 +20,8 @@ from deputize.orchestrator.owner_caps import publish
 from deputize.shared.connection import Lasts, ScriptCall
 from deputize.shared.delegation import Usage
 from deputize.shared.events import ResumedWaiting, Waiting
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.caps import Cap, caps_of_owner
 from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.keys import RESERVED_MONEY, record_key, spend_key

@@ -11,7 +11,8 @@ import pytest
 from pydantic import SecretStr
 
 from deputize.shared.errors import ToolError
-from deputize.shared.request import ApprovalMode, DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import ApprovalMode, DelegationRequest
 from deputize.shared.runs.record import Claim
 from deputize.shared.settings import Settings
 from deputize.shared.settings.fields import AgentSettings

@@ -13,7 +13,8 @@ import pytest
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.errors import ErrorType
 from deputize.shared.events import RunStarted
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.disk import prune
 from deputize.shared.runs.keys import LEASES, children_key, record_key
 from deputize.worker.task import carry_out

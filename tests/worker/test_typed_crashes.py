@@ -11,7 +11,8 @@ import pytest
 
 from deputize.shared.delegation import Step
 from deputize.shared.events import Envelope, StepCompleted, StepStarted
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.cut import carry_out_cut
 from tests.sampling import sampled

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from deputize.shared.delegation import ToolAgentResult
-from deputize.shared.request import AutomaticRetry, DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import AutomaticRetry, DelegationRequest
 from deputize.shared.runs.keys import LEASES
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, refuse, text

@@ -9,8 +9,9 @@ import pytest
 
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.events import PermissionRequested, StepCompleted, StepStarted, WrapUpRequested
+from deputize.shared.limits import Limits
 from deputize.shared.message import MessageMode
-from deputize.shared.request import AutomaticRetry, DelegationRequest, Limits
+from deputize.shared.request import AutomaticRetry, DelegationRequest
 from deputize.worker.core.limits import LimitReached, Meter
 from deputize.worker.models.base import Price
 from deputize.worker.task import carry_out

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...shared.delegation import TerminationReason, Usage
 from ...shared.errors import DeputizeError, ModelUnavailable, Refused
-from ...shared.request import Limits
+from ...shared.limits import Limits
 from ...shared.text import plain_number
 from ..models.base import Model, Price, priced
 

@@ -15,10 +15,11 @@ from ...shared.delegation import Delegation, Usage
 from ...shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
 from ...shared.events import Envelope, PermissionAnswered, PermissionRequested, StepStarted
 from ...shared.ids import new_id
+from ...shared.limits import Limits
 from ...shared.log import log
 from ...shared.permission import PermissionAnswer
 from ...shared.queue import Ticket
-from ...shared.request import DelegationRequest, Limits
+from ...shared.request import DelegationRequest
 from ...shared.request_rules import check_sizes
 from ...shared.runs.keys import channel, permissions_key
 from ...shared.runs.permission_fields import answer_field, reported_mark, requested_mark

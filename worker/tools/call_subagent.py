@@ -10,7 +10,8 @@ from pydantic import Field, field_validator
 
 from ...shared.delegation import ToolAgentResult
 from ...shared.errors import ErrorType, ToolError
-from ...shared.request import DelegationRequest, Effort, Limits
+from ...shared.limits import Limits
+from ...shared.request import DelegationRequest, Effort
 from ...shared.settings import Settings
 from ...shared.text import clip
 from ..threads import run_in_thread
@@ -112,7 +113,6 @@ class CallSubagentParams(Params):
 
     def request(self) -> DelegationRequest:
         """Returns the request; the child delegation inherits everything else."""
-        asked = self.model_dump(include=set(Limits.model_fields), exclude_none=True)
         return DelegationRequest(
             task=self.task,
             context=self.context,
@@ -120,7 +120,7 @@ class CallSubagentParams(Params):
             agent=self.agent,
             effort=self.effort,
             tools=self.tools,
-            limits=Limits(**asked),
+            limits=Limits(**self.model_dump(include=set(Limits.model_fields), exclude_none=True)),
             labels={LABEL: self.name} if self.name else {},
         )
 

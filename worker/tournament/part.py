@@ -20,9 +20,10 @@ from ...shared.errors import Conflict, KeyReused, NotFound
 from ...shared.events import ProgressMade
 from ...shared.facts import VERDICTS, AttemptFacts, TournamentFacts
 from ...shared.ids import new_id
+from ...shared.limits import Limits
 from ...shared.patch_format import parse_patch
 from ...shared.patches.siblings import Side, lacking_in_patch
-from ...shared.request import Attempts, DelegationRequest, DirectoryWorkspace, GitWorkspace, Limits
+from ...shared.request import Attempts, DelegationRequest, DirectoryWorkspace, GitWorkspace
 from ...shared.request_rules import request_of_attempt
 from ...shared.runs.record import TOOLS, FilesOf
 from ...shared.wire import now

@@ -13,8 +13,9 @@ from typing import Any
 
 from ...shared.checks import ReviewCheck
 from ...shared.errors import ToolError
+from ...shared.limits import Limits
 from ...shared.markup import harmless
-from ...shared.request import ApprovalMode, DelegationRequest, Limits
+from ...shared.request import ApprovalMode, DelegationRequest
 from ...shared.runs.store import call_key
 from ...shared.text import clip
 from ..attempts import Attempt

@@ -19,7 +19,8 @@ from deputize.shared.events import Heartbeat, StepCompleted
 from deputize.shared.facts import FileChange, Verification
 from deputize.shared.fleet import ToolCard
 from deputize.shared.ids import new_id
-from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import MAX_BATCH, DelegationRequest
 from deputize.shared.runs.record import LISTED_CHARACTERS
 from deputize.shared.status_counts import StatusCounts
 from deputize.shared.wire import now

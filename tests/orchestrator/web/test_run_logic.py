@@ -24,7 +24,8 @@ from deputize.shared.events import (
     Waiting,
 )
 from deputize.shared.facts import Check, FileChange, StepChange, SummaryClaim, Verification
-from deputize.shared.request import After, DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import After, DelegationRequest
 from tests.orchestrator.web.modules import BEGAN, ID, asked, call, ended, events, finished, question, reply, started
 
 REQUEST = DelegationRequest(task="x", after=[After(id="dlg_01k9zxv3q8h4t7m2n5p6r8s9t0")])

@@ -11,8 +11,9 @@ from redis.asyncio import Redis
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import NotFound
 from deputize.shared.ids import new_id
+from deputize.shared.limits import Limits
 from deputize.shared.message import Message, MessageMode
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import record_key
 from deputize.shared.runs.messages import messages_of, send
 from deputize.shared.runs.store import RunStore

@@ -8,7 +8,8 @@ from fakeredis import FakeAsyncRedis
 from deputize.shared.delegation import Delegation, Status
 from deputize.shared.errors import Conflict
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import FileTurns, files_before
 from deputize.shared.wire import now
 

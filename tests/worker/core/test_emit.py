@@ -15,8 +15,9 @@ from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.errors import Fenced
 from deputize.shared.event_size import MAX_EVENT_BYTES
 from deputize.shared.events import AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
+from deputize.shared.limits import Limits
 from deputize.shared.permission import McpDetails
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import channel, history_key, ledger_key, permissions_key, record_key
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RunStore

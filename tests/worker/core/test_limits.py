@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.events import Replied
-from deputize.shared.request import Limits
+from deputize.shared.limits import Limits
 from deputize.shared.runs.keys import ledger_key
 from deputize.worker.core.limits import LimitReached, Meter, affordable
 from deputize.worker.models.base import Call, Price

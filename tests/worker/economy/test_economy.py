@@ -22,7 +22,8 @@ from deputize.shared.events import (
     TurnStarted,
     Waiting,
 )
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import economy_queue_key, economy_turn_key
 from deputize.worker.economy.turns import Collecting
 from deputize.worker.task import carry_out

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from deputize.shared.events import Envelope, Heartbeat, StepCompleted, StepStarted
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import channel, record_key
 from deputize.shared.runs.record import Claim
 from deputize.worker.task import carry_out, run_of

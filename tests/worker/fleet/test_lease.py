@@ -14,7 +14,8 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from deputize.shared.bus import Bus
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import CANCEL, LEASES, record_key
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RENEW, RunStore

@@ -11,7 +11,8 @@ import pytest
 
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from deputize.shared.events import Event, RunRetried
-from deputize.shared.request import AutomaticRetry, DelegationRequest, Limits
+from deputize.shared.limits import Limits
+from deputize.shared.request import AutomaticRetry, DelegationRequest
 from deputize.worker.attempts import Attempt
 from deputize.worker.core.hooks import GoOn, PermittedCall
 from deputize.worker.core.limits import LimitReached
