@@ -101,8 +101,12 @@ class Usage(Wire):
         return self._with(other, sub)
 
     def _with(self, other: Usage, combine: Callable[[Any, Any], Any]) -> Usage:
-        pairs = {name: (getattr(self, name), getattr(other, name)) for name in Usage.model_fields}
-        return Usage.model_validate({name: None if None in pair else combine(*pair) for name, pair in pairs.items()})
+        theirs = vars(other)  # faster than an attribute for each name: each call to a model adds usages
+        sums = {
+            name: None if value is None or (other_value := theirs[name]) is None else combine(value, other_value)
+            for name, value in vars(self).items()
+        }
+        return Usage.model_validate(sums)
 
 
 class Artifact(Wire):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,5 +38,8 @@ class TurnHooks:
 async def call_each(hooks: Sequence[BeforeTurn], limit: LimitReached | None = None) -> None:
     """Raises ``LimitReached``; not before the final turn, whose ``limit`` was reached already."""
     for before_turn in hooks:
-        with suppress(LimitReached) if limit else nullcontext():
+        try:
             await before_turn(limit)
+        except LimitReached:
+            if limit is None:
+                raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from enum import StrEnum
+from functools import lru_cache
 
 from .base import Reply
 
@@ -101,8 +102,12 @@ def imitates_call(text: str, tools: Collection[str]) -> bool:
     return _makes_call(_INLINE_CODE.sub("`", _FENCE.sub("`", text)), tools)
 
 
+@lru_cache(maxsize=64)
+def _markup(tools: Sequence[str]) -> re.Pattern[str]:
+    return re.compile(_MARKUP.replace("{tools}", "|".join(map(re.escape, tools)) or r"\Z."), re.I | re.M)
+
+
 def _makes_call(text: str, tools: Collection[str]) -> bool:
-    markup = _MARKUP.replace("{tools}", "|".join(map(re.escape, tools)) or r"\Z.")
     ends_with_it = text.rstrip().endswith((">", "}", "]"))
-    found = re.finditer(markup, text, re.IGNORECASE | re.MULTILINE)
+    found = _markup(tuple(tools)).finditer(text)
     return any(ends_with_it or not text[: each.start()].rpartition("\n")[2].strip() for each in found)
