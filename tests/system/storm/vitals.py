@@ -18,6 +18,8 @@ _BESIDE = ("deputize:celery:", "deputize:idempotency", "deputize:test")
 """Keys that are not compared: Celery's own, and those by which a request that is sent again is known for a day."""
 SPARE_DESCRIPTORS = 8
 """Connections and files that a process may have more at one moment than at another one."""
+SPARE_MEMORY = 0.03
+"""The part of its memory by which a process may grow in its steady state."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,18 @@ class Vitals:
         yield f"the disk of the workspaces: {self.on_disk / (1 << 20):.1f} MiB"
         yield from (f"{name}: {held}" for name, held in self.processes.items())
 
-    def more_than(self, before: Vitals) -> Iterator[str]:
-        """What there are more of: keys of Redis, and descriptors of processes that are the same ones."""
+    def more_than(self, before: Vitals, *, is_warm: bool) -> Iterator[str]:
+        """What there is more of: keys of Redis, and what processes hold that are the same ones.
+
+        ``is_warm``: they had lived long enough by then that their memory may not grow any more.
+        """
         if more := self.keys - before.keys:
             yield f"Redis has more keys than before: {dict(more)}"
         for name, held in self.processes.items():
             earlier = before.processes.get(name)
-            if earlier and earlier.pid == held.pid and held.descriptors > earlier.descriptors + SPARE_DESCRIPTORS:
+            if earlier is None or earlier.pid != held.pid:
+                continue
+            if held.descriptors > earlier.descriptors + SPARE_DESCRIPTORS:
                 yield f"{name} has {held.descriptors} descriptors, and had {earlier.descriptors}"
+            if is_warm and not name.startswith("redis") and held.memory > earlier.memory * (1 + SPARE_MEMORY):
+                yield f"{name} has grown from {earlier} to {held}"
