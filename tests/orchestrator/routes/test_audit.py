@@ -20,6 +20,7 @@ from deputize.shared.schedule import Schedule
 from tests.orchestrator.access_tokens import MAIN, bearer, entry, secret_of, serving, write
 from tests.orchestrator.bodies import BODIES
 from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.worker.workspace.archives import zipped
 
 ANSWER = "/v1/permissions/{permissionId}"
 """Needs a run that asks: ``test_permissions.py`` has its entry."""
@@ -46,7 +47,8 @@ async def test_each_changing_route_has_an_entry(service: FakeService, path: Path
         sent = {"X-Request-ID": "req-1", **bearer("ci")}
         body = json.loads(json.dumps(BODIES.get(route, {})).replace("{id}", id))
         there = route.replace("{id}", id).replace("{name}", "one")
-        answer = await http.request(method, there, json=body, headers=sent)
+        sending: dict[str, Any] = {"content": zipped()} if route == "/v1/uploads" else {"json": body}
+        answer = await http.request(method, there, headers=sent, **sending)
         assert answer.is_success, answer.text
         body = answer.json() if answer.content else {}
         (found,) = service.log
