@@ -33,7 +33,7 @@ def is_memory_private() -> bool:
 
 
 def return_large_memory() -> None:
-    """Returns each block of over ``LARGE_BYTES`` to the kernel as soon as it is freed.
+    """Makes each block of over ``LARGE_BYTES`` go back to the kernel as soon as it is freed.
 
     By default glibc raises this limit with each such block, up to 32 MiB. Later ones then stay in the heap of their
     thread, of which a process has eight for each core: a worker keeps 8 MiB for each that ever read a large file.
