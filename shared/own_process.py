@@ -9,8 +9,8 @@ from .libc import LIBC
 
 _PR_SET_PDEATHSIG = 1
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
-_M_MMAP_THRESHOLD = -3
-LARGE_BYTES = 1 << 20
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
+LARGE_BYTES, HEAPS = 1 << 20, 2
 
 
 def send_on_death_of_parent(number: int) -> None:
@@ -33,10 +33,11 @@ def is_memory_private() -> bool:
 
 
 def return_large_memory() -> None:
-    """Makes each block of over ``LARGE_BYTES`` go back to the kernel as soon as it is freed.
+    """Makes each block of over ``LARGE_BYTES`` go back to the kernel as soon as it is freed, and threads share heaps.
 
     By default glibc raises this limit with each such block, up to 32 MiB. Later ones then stay in the heap of their
     thread, of which a process has eight for each core: a worker keeps 8 MiB for each that ever read a large file.
     """
-    with suppress(AttributeError):  # another C library than glibc has no such limit
+    with suppress(AttributeError):  # another C library than glibc has no such limits
         LIBC.mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
+        LIBC.mallopt(_M_ARENA_MAX, HEAPS)

@@ -7,6 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from deputize.shared.libc import (
     is_on_local_disk,
 )
 from deputize.shared.own_process import (
+    HEAPS,
     LARGE_BYTES,
     is_memory_private,
     keep_memory_private,
@@ -74,10 +78,23 @@ def returned_later(size: int) -> int:
     return LIBC.mallinfo2().hblkhd - before
 
 
-def in_new_process(*statements: str) -> int:
-    """What ``returned_later`` is of 4 MiB after these statements. A process that has lived has room in its heap."""
-    imports = ("from deputize.shared.own_process import *", "from tests.shared.test_libc import returned_later")
-    program = "\n".join([*imports, *statements, "print(returned_later(4 << 20))"])
+def heaps_of_threads() -> int:
+    """How many heaps a process has in which eight threads have taken memory at the same time."""
+    with ThreadPoolExecutor(8) as threads, tempfile.TemporaryDirectory() as folder:
+        together = threading.Barrier(8)
+        list(threads.map(lambda _: (together.wait(), bytes(100_000), together.wait()), range(8)))
+        written = Path(folder, "heaps")
+        LIBC.fopen.restype = ctypes.c_void_p
+        file = ctypes.c_void_p(LIBC.fopen(bytes(written), b"w"))
+        LIBC.malloc_info(0, file)
+        LIBC.fclose(file)
+        return written.read_text().count("<heap ")
+
+
+def in_new_process(what: str, *statements: str) -> int:
+    """What a function of this module returns after these statements. A process that has lived has room in its heap."""
+    imports = ("from deputize.shared.own_process import *", "from tests.shared.test_libc import *")
+    program = "\n".join([*imports, *statements, f"print({what})"])
     clean = {name: text for name, text in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=clean, capture_output=True, text=True, check=True
@@ -86,10 +103,15 @@ def in_new_process(*statements: str) -> int:
 
 
 def test_large_blocks_go_back_to_the_kernel_also_after_larger_ones() -> None:
-    assert in_new_process() == 0, "the C library does it by itself"
-    assert in_new_process("return_large_memory()") >= 4 << 20
+    assert in_new_process("returned_later(4 << 20)") == 0, "the C library does it by itself"
+    assert in_new_process("returned_later(4 << 20)", "return_large_memory()") >= 4 << 20
     return_large_memory()
     assert returned_later(LARGE_BYTES // 2) == 0
+
+
+def test_threads_share_a_few_heaps_and_keep_none_of_their_own() -> None:
+    assert in_new_process("heaps_of_threads()") > HEAPS, "the C library does it by itself"
+    assert in_new_process("heaps_of_threads()", "return_large_memory()") <= HEAPS
 
 
 def test_files_of_the_kernel_are_on_no_local_disk() -> None:
