@@ -9,7 +9,7 @@ from .libc import LIBC
 
 _PR_SET_PDEATHSIG = 1
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
+_M_MMAP_THRESHOLD, _M_MOST_HEAPS = -3, -8
 LARGE_BYTES, HEAPS = 1 << 20, 2
 
 
@@ -40,4 +40,4 @@ def return_large_memory() -> None:
     """
     with suppress(AttributeError):  # another C library than glibc has no such limits
         LIBC.mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
-        LIBC.mallopt(_M_ARENA_MAX, HEAPS)
+        LIBC.mallopt(_M_MOST_HEAPS, HEAPS)
