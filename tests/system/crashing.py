@@ -52,8 +52,13 @@ class Counting:
             yield counting
 
 
-REPORTED = ("outcome unknown", "The disk was full while this ran", "completed with exit code 1, but the run was interr")
-"""Marks in the answers of calls whose effects may be missing; the last one is that of a command on a full disk."""
+REPORTED = (
+    "outcome unknown",
+    "The disk was full while this ran",
+    "No space left on device",
+    "completed with exit code 1, but the run was interrupted",
+)
+"""Marks in the answers of calls whose effects may be missing; the last two are those of commands on a full disk."""
 LONG = "".join(f"{number}: naïve\n" for number in range(200))
 
 
