@@ -109,7 +109,7 @@ def _retry(attempt: Attempt) -> Part | None:
 
 
 PARTS = (
-    Row("handing_over", HandingOver),  # before all others: what it does not begin is no matter of theirs
+    Row("handing_over", HandingOver),  # before all others: they do not see what it does not begin
     Row("traces", lambda attempt: attempt.trace),
     Row("metrics", Metrics),
     Row("webhook", _webhook),
