@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...shared.errors import Invalid, NotFound
+from ...shared.request_options import OPTIONS
 from ...shared.text import count, visible
 from ...shared.wording import put_back, where
 from ..apply import NO_OPTIONS, ApplyOptions, left_behind, take_over
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
     from ...shared.settings import Settings
     from ..client import Client
 
-LIMIT_OPTIONS = {
-    "maxTurns": ("max_turns", "--max-turns"),
-    "maxToolCalls": ("max_tool_calls", "--max-tool-calls"),
-    "timeoutSeconds": ("timeout_seconds", "--timeout"),
-    "maxTokens": ("max_tokens", "--max-tokens"),
-    "maxCostUsd": ("max_cost_usd", "--max-cost"),
-}
-"""The field of each limit, and the option of `continue` that raises it."""
 _REACHED = re.compile(r"(?:Stopped|No attempt has ended by itself): (\S+)")
 """What the summary states where the model has written no report."""
 
@@ -251,11 +244,11 @@ def _raising(delegation: Delegation, result: ToolAgentResult) -> str | None:
     """
     stated = _REACHED.match(result.summary)
     name = stated[1] if stated else _likeliest(delegation, result)
-    if not result.termination_reason.is_limit or name not in LIMIT_OPTIONS:
+    option = OPTIONS.get(f"limits/{name}")
+    if not result.termination_reason.is_limit or option is None:
         return None
-    field, option = LIMIT_OPTIONS[name]
-    is_own = getattr(delegation.effective_limits, field) == getattr(delegation.request.limits, field)
-    return option if is_own else None
+    is_own = delegation.effective_limits.to_dict()[name] == delegation.request.limits.to_dict()[name]
+    return option.flag if is_own else None
 
 
 def _likeliest(delegation: Delegation, result: ToolAgentResult) -> str:
