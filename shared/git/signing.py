@@ -38,15 +38,19 @@ def made_commit(own: OwnRepository, settings: Settings, at: int, *arguments: str
     try:
         with _signing(settings.git_signing_key_file, at) as variables:
             signing = replace(own, variables={**own.variables, **variables})
-            made = {signing.run("commit-tree", "-S", *arguments, input=message) for _ in range(2)}
+            made = [signing.run("commit-tree", "-S", *arguments, input=message) for _ in range(2)]
+            if (
+                made[0] != made[1]
+            ):  # where the second of the frozen time begins and ends meanwhile, GnuPG takes the clock
+                made = [made[1], signing.run("commit-tree", "-S", *arguments, input=message)]
     except RepositoryFailed as error:
         why = str(error).removeprefix(f"{error.kind}: ")
         raise _refusal(f"{why}; it has to be one for signatures, without a passphrase") from None
     except (Misconfigured, OSError, subprocess.TimeoutExpired) as error:
         raise _refusal(str(error)) from None
-    if len(made) > 1:
+    if made[0] != made[1]:
         raise _refusal("each of its signatures is another one, and a commit has to stay the same; use one of Ed25519")
-    return made.pop().decode().strip()
+    return made[0].decode().strip()
 
 
 def check_signing(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from datetime import UTC, datetime
@@ -61,6 +62,23 @@ def test_a_commit_is_signed_by_a_key_of_gnupg_and_is_the_same_each_time(
     locked = gpg_key(tmp_path / "locked", tmp_path / "l", "hunter2")
     with pytest.raises(RepositoryFailed, match="delivery_signature"):
         deliver(settings(tmp_path / "here", server, git_signing_key_file=locked), asked)
+
+
+@pytest.mark.skipif(not shutil.which("gpg"), reason="gpg is not on this machine")
+def test_a_signature_that_took_the_clock_of_its_machine_is_made_again(
+    server: GitServer, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, programs = gpg_key(tmp_path / "key", tmp_path / "g"), tmp_path / "programs"
+    asked = delivery(server.add(source), git(source, "rev-parse", "HEAD"), changed(source), branch="one")
+    done = deliver(settings(tmp_path / "here", server, git_signing_key_file=key), asked)
+    programs.mkdir()
+    first = f'case "$*" in *-bsau*) mkdir "{programs}/late" 2> /dev/null;; *) false;; esac'
+    late = f'if {first}; then set -- --faked-system-time 2000000000! "$@"; fi'
+    (programs / "gpg").write_text(f'#!/bin/sh\n{late}\nexec {shutil.which("gpg")} "$@"\n')
+    (programs / "gpg").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    assert deliver(settings(tmp_path / "elsewhere", server, git_signing_key_file=key), asked) == done
+    assert (programs / "late").exists()
 
 
 def test_a_key_that_cannot_sign_is_an_error_and_nothing_is_pushed(
