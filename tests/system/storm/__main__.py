@@ -13,6 +13,7 @@ import ctypes
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -145,5 +146,6 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=seed_of, default=(random.randrange(1 << 32), None, None))
     options = parser.parse_args()
     adopt_orphans()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its processes end with it, as after Ctrl-C
     duration = 3600 * options.hours or 60 * options.minutes
     sys.exit(asyncio.run(main(duration, options.workers, options.delegations, options.seed)))
