@@ -157,8 +157,9 @@ def format_page(
     lines: Sequence[str], first: int, chars: int = PAGE_CHARS, tokens: int = PAGE_TOKENS
 ) -> tuple[str, int]:
     """Returns as many lines as the limits allow, at least one, with numbers from ``first`` on, and their number."""
-    sizes = list(accumulate(len(line) + _NUMBER_CHARS for line in lines))
-    kept = lines[: max(1, bisect_right(sizes, chars))]
+    sizes = list(accumulate(map(len, lines)))
+    fitting = bisect_right(range(len(sizes)), chars, key=lambda at: sizes[at] + _NUMBER_CHARS * (at + 1))
+    kept = lines[: max(1, fitting)]
     text = number_lines(kept, first)
     while len(kept) > 1 and not few_tokens(text, tokens) and (counted := tokens_of(text)) > tokens:
         kept = kept[: max(1, int(len(kept) * tokens / counted * 0.95))]
