@@ -12,7 +12,7 @@ from tests.architecture.sources import ROOT, python_files
 from tests.architecture.tree_copy import copy_of_the_tree, run_in, run_tests_in
 
 FILES = {
-    "handing_over": ["worker/parts/handing_over.py"],
+    "handover": ["worker/parts/handover.py"],
     "metrics": ["worker/parts/metrics.py"],
     "webhook": ["worker/parts/notifications.py"],
     "merge": ["worker/merges"],

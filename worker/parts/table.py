@@ -9,7 +9,7 @@ from ...shared.request import DelegationRequest, GitWorkspace
 from ...shared.runs.record import DOUBT, WEBHOOK
 from ..attempts import Attempt
 from ..core.part import Part
-from .handing_over import HandingOver
+from .handover import Handover
 from .metrics import Metrics
 from .notifications import Notifications
 from .reading import Reading
@@ -109,7 +109,7 @@ def _retry(attempt: Attempt) -> Part | None:
 
 
 PARTS = (
-    Row("handing_over", HandingOver),  # before all others: they do not see what it does not begin
+    Row("handover", Handover),  # before all others: they do not see what it does not begin
     Row("traces", lambda attempt: attempt.trace),
     Row("metrics", Metrics),
     Row("webhook", _webhook),

@@ -9,11 +9,11 @@ from ..core.part import Part
 from ..tools.context import ToolResult
 
 
-class _HandedOver(Exception):
+class _AttemptEnd(Exception):
     """Ends this attempt; the next one goes on where it ended."""
 
 
-class HandingOver(Part):
+class Handover(Part):
     """Begins no turn and no call of one run while its worker hands its runs over.
 
     The final turn is begun: only this attempt may know for what limit it is made.
@@ -33,4 +33,4 @@ class HandingOver(Part):
     def _end_here(self) -> None:
         if self._hands_over.is_set():
             self._emit.hand_over()
-            raise _HandedOver("its worker was asked to stop")
+            raise _AttemptEnd("its worker was asked to stop")
