@@ -244,7 +244,7 @@ class Services:
         root, spec, parent = self.settings.workspaces, claim.request.workspace, claim.request.parent_id
         source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
         copied = parent and isinstance(spec, DirectoryWorkspace) and Path(spec.path).parent.name == parent
-        stored = self.snapshots and StoredRun(self.snapshots, claim.id, claim.attempt)
+        stored = self.snapshots and StoredRun(self.snapshots, claim.id, claim.attempt, claim.fence)
         away = (claim.touched_files or copied) and not await run_in_thread((root / claim.id).exists)
         if away and not (stored and claim.touched_files):
             raise _lost(claim, self.name)

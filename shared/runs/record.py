@@ -236,6 +236,8 @@ class Past:
     """How often the run was retried: done again from the start after a failure."""
     retried_after: int = 0
     """The last attempt before that; 0 where there was none."""
+    fence: str = ""
+    """The fence of the attempt before this one; "" where there was none, and where an older version claimed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,8 @@ class Claim:
     """A claimed run: its request, and the progress of earlier attempts."""
 
     FIELDS: ClassVar = (
-        *("seq", "request", "limits", "checkpoint", "depth", "ended", "cancel", "path", "elapsed_ms", *KEPT),
+        *("seq", "request", "limits", "checkpoint", "depth", "ended", "cancel", "path", "elapsed_ms", "fence_before"),
+        *KEPT,
         *(name for name in COUNTS if name != "stalls"),  # which has a key of its own
     )
     """The fields of the record that it is made of."""
@@ -311,6 +314,7 @@ class Claim:
             past=Past(
                 handed_over=fields.get("ended") == "handed_over",
                 stalled=stalled is not None and int(stalled) == attempt - 1,
+                fence=fields.get("fence_before", ""),
                 **{name: int(fields.get(name) or 0) for name in COUNTS},
             ),
             kept=own if tools is None else {**own, TOOLS: tools},

@@ -100,6 +100,25 @@ async def test_a_run_goes_on_on_a_machine_that_has_none_of_its_files(
         assert SnapshotStore(BUCKET).names(id)
 
 
+async def test_a_run_does_not_go_on_with_the_files_of_an_attempt_whose_claim_is_lost(
+    redis_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "store").mkdir()
+    url = f"file://{tmp_path}/store"
+    model = script(tmp_path, [call("write_file", path="a", content="1")], [call("bash", command="touch b; sleep 50")])
+    async with open_bench(redis_url, tmp_path / "one", snapshot_store=url) as one:
+        id = await one.accept(DelegationRequest(task="do it", model=model))
+        await one.interrupt(id, (one.settings.workspaces / id / "files/b").exists)
+    log = tmp_path / "store" / id / "log.1"
+    assert log.read_text().startswith('["1:')
+    log.write_text('["1:lost"]' + log.read_text().partition("]")[2])
+    async with open_bench(redis_url, tmp_path / "two", name="worker-2", snapshot_store=url) as two:
+        await carry_out(two.services, id)
+        result = await two.result(id)
+    assert (result.termination_reason, result.attempts) == ("worker_lost", 2)
+    assert "its files are not all in the snapshot store" in result.summary
+
+
 class Fleet:
     """Machines with one folder each, over one store."""
 
@@ -108,9 +127,11 @@ class Fleet:
         (folder / "store").mkdir()
         self.store = SnapshotStore(f"file://{folder}/store")
 
-    async def opened(self, machine: str, attempt: int, since: int = 0, count: int = 0) -> Workspace:
-        stored = StoredRun(self.store, "dlg_1", attempt)
-        fill = partial(stored.fill, since=since, count=count, calls=["1-1"])
+    async def opened(
+        self, machine: str, attempt: int, since: int = 0, count: int = 0, fence: str = "", before: str = ""
+    ) -> Workspace:
+        stored = StoredRun(self.store, "dlg_1", attempt, fence or f"{attempt}:a")
+        fill = partial(stored.fill, since=since, count=count, calls=["1-1"], before=before)
         root = self.folder / machine
         restore = None if attempt == 1 else fill
         made = await Workspace.create(directory(self.source), "dlg_1", root, attempt=attempt, restore=restore)
@@ -137,6 +158,30 @@ async def test_a_worker_without_its_lease_changes_nothing_of_what_later_attempts
         assert each.status_folder.joinpath("1-1").exists()  # a command that may have begun is in doubt
     assert [change.path for change in (await third.facts()).changes] == ["a"]
     for each in (first, second, third):
+        each.close()
+
+
+async def test_of_two_attempts_of_one_number_the_files_are_those_of_the_one_whose_claim_is_kept(fleet: Fleet) -> None:
+    first = await fleet.opened("one", 1)
+    first.files.write("a", b"1")
+    await first.note_changes("s1")
+    lost = await fleet.opened("two", 2, count=1, fence="2:lost", before="1:a")
+    kept = await fleet.opened("three", 2, count=1, fence="2:kept", before="1:a")
+    for each in (lost, kept):
+        each.files.write("b", each.path.parents[1].name.encode())
+    await lost.note_changes("s2")
+    await kept.note_changes("s2")
+    third = await fleet.opened("four", 3, count=2, before="2:kept")
+    assert (third.path / "b").read_bytes() == b"three"
+    await lost.note_changes("s3")
+    lost.files.write("c", b"")
+    await lost.note_changes("s4")
+    fourth = await fleet.opened("five", 3, count=1, before="2:kept")  # it had changed nothing
+    assert sorted(path.name for path in fourth.path.glob("[a-c]")) == ["a"]
+    with pytest.raises(WorkspaceLost, match="steps are missing"):
+        await fleet.opened("six", 3, count=2, before="2:kept")
+    older = await fleet.opened("seven", 3, count=2)  # its claim has no fence of the attempt before
+    for each in (first, lost, kept, third, fourth, older):
         each.close()
 
 
@@ -170,7 +215,7 @@ async def test_a_retry_from_a_turn_goes_on_elsewhere_with_all_changes_since_the_
     first.close()
     fill = partial(restore, fleet.folder / "one", FilesOf("dlg_1", 2), tally=CopyTally())
     again = await Workspace.create(EmptyWorkspace(), "dlg_1", fleet.folder / "two", restore=fill)
-    await again.store_in(StoredRun(fleet.store, "dlg_1", 1))
+    await again.store_in(StoredRun(fleet.store, "dlg_1", 1, "1:a"))
     again.files.write("b", b"2\n")
     await again.note_changes("s2")
     expected = tree(again.path), await again.facts()

@@ -1,7 +1,8 @@
 """The store from which the files of a run are made again on a machine that has none of them: S3, or what is like it.
 
 Each run has there its start, the contents of its snapshots, and a log per attempt, so that a worker without its lease
-overwrites nothing of a later attempt.
+overwrites nothing of a later attempt. A log begins with the fence of its attempt: after a failover of Redis that lost a
+claim two attempts have the same number, and write the same log.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ class StoredRun:
     store: SnapshotStore
     id: str
     attempt: int
+    fence: str
     _stored: set[str] = field(default_factory=set[str])
     _filled: bool = False
 
@@ -137,27 +139,31 @@ class StoredRun:
                 )
             )
         self._stored |= ids
-        self.store.put(f"{self.id}/log.{self.attempt}", files.log.read_bytes() if files.log.exists() else b"")
+        content = files.log.read_bytes() if files.log.exists() else b""
+        self.store.put(f"{self.id}/log.{self.attempt}", _first_line(self.fence) + content)
 
     def restore_of(self, claim: Claim) -> Callable[[Path, Event], None]:
         """Returns what fills a new workspace with the files of a run whose earlier attempts were elsewhere."""
         began = [call for call, state in claim.ledger.items() if json.loads(state)["state"] == "started"]
-        return partial(self.fill, since=claim.past.retried_after, count=claim.file_turns.count, calls=began)
+        past = claim.past
+        return partial(
+            self.fill, since=past.retried_after, count=claim.file_turns.count, calls=began, before=past.fence
+        )
 
-    def fill(self, folder: Path, stop: Event, *, since: int, count: int, calls: Collection[str]) -> None:
+    def fill(
+        self, folder: Path, stop: Event, *, since: int, count: int, calls: Collection[str], before: str = ""
+    ) -> None:
         """Fills the folder of a new workspace with the run's files as they were after its last snapshot.
 
         ``since``: logs of attempts until that one are of an earlier try. ``count``: how many snapshots there must be.
-        ``calls`` were under way: what became of commands among them is not known. Raises ``WorkspaceLost``.
+        ``calls`` were under way: what became of commands among them is not known. ``before`` is the fence of the last
+        attempt, where it is known. Raises ``WorkspaceLost``.
         """
         release_slot()
         new = Generation(folder, 1)
-        attempts = [int(name[4:]) for name in self.store.names(self.id) if name.startswith("log.")]
-        latest = max((number for number in attempts if since < number < self.attempt), default=None)
         try:
             self.store.get(f"{self.id}/{_START}", folder / _START)
-            if latest is not None:
-                self.store.get(f"{self.id}/log.{latest}", new.log)
+            self._get_log(new.log, since, before)
             history = History.before(new.log, None)
             if history.turns.count < count or history.lacks:
                 raise WorkspaceLost(
@@ -180,6 +186,15 @@ class StoredRun:
         new.start.write_text(json.dumps(start), "ascii")
         self._filled = True
 
+    def _get_log(self, log: Path, since: int, before: str) -> None:
+        """Writes the latest log of this try to the file, but none of an attempt whose claim is lost."""
+        attempts = [int(name[4:]) for name in self.store.names(self.id) if name.startswith("log.")]
+        for number in sorted((each for each in attempts if since < each < self.attempt), reverse=True):
+            self.store.get(f"{self.id}/log.{number}", log)
+            if not _is_of_another(log, before):
+                return
+            log.unlink()
+
     def _extract(self, folder: Path, stop: Event) -> None:
         extracted = folder / _EXTRACTED
         try:
@@ -201,3 +216,16 @@ class StoredRun:
             (folder / _START).unlink()
             with suppress(FileNotFoundError):
                 delete(extracted)
+
+
+def _first_line(fence: str) -> bytes:
+    """Of a log: no snapshot, as the others are, so what reads these passes it over."""
+    return json.dumps([fence]).encode() + b"\n"
+
+
+def _is_of_another(log: Path, fence: str) -> bool:
+    """Returns whether an attempt of the same number, but with another fence, has written the log."""
+    with log.open("rb") as file:
+        first = file.readline()
+    number = fence.partition(":")[0]
+    return first.startswith(f'["{number}:'.encode()) and first != _first_line(fence)

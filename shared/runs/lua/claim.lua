@@ -12,7 +12,8 @@
 -- id, and of a claimed run fence, attempt, stalls and those of the fields that are set. lost counts the workers that were
 -- lost in a row, ended is how the attempt before ended (lost, handed_over, retried), starts counts the processes of its own
 -- that were started in a row and have not claimed it. Older versions lose what they cannot read, and do not count in tried
--- how many attempts in a row have begun: a loss that is not among these is not the run's fault.
+-- how many attempts in a row have begun: a loss that is not among these is not the run's fault. fence_before is the fence
+-- of the attempt before: a failover of Redis may have lost the claim of another one with the same number.
 local arguments = cjson.decode(ARGV[1])
 local named, leases, presence = KEYS[1], KEYS[2], KEYS[3]
 local clock = redis.call('TIME')
@@ -62,12 +63,13 @@ local function claim(id, record)
       return {'alone', 'id', id}
     end
   end
-  local lost, tried = unpack(redis.call('HMGET', record, 'lost', 'tried'))
-  lost, tried = tonumber(lost or 0), tonumber(tried or 0)
+  local lost, tried, before = unpack(redis.call('HMGET', record, 'lost', 'tried', 'last_fence'))
+  lost, tried, before = tonumber(lost or 0), tonumber(tried or 0), before or ''
   attempt = attempt + 1
   local fence = attempt .. ':' .. arguments.uuid
   redis.call('HSET', record, 'status', 'running', 'attempt', attempt, 'fence', fence, 'worker', arguments.worker,
-    'owner', arguments.owner, 'lost', math.min(lost, tried), 'tried', tried + 1)
+    'owner', arguments.owner, 'lost', math.min(lost, tried), 'tried', tried + 1, 'last_fence', fence,
+    'fence_before', before)
   redis.call('HSETNX', record, 'started', arguments.now)
   redis.call('ZADD', leases, now + arguments.lease_ms, id)
   if arguments.is_alone then  -- after HSET, which a server without memory refuses only as a script's first write

@@ -121,6 +121,7 @@ async def test_what_lapsed_is_fenced_off_and_queued_again(store: RunStore, pipe:
 
 async def test_a_lapsed_lease_counts_as_a_lost_worker_and_a_hand_over_does_not(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
+    assert claim.past.fence == ""
     found = list[tuple[int, int, bool]]()
     for ends in ("handed over", "lapsed", "handed over", "lapsed"):
         if ends == "lapsed":
@@ -137,6 +138,7 @@ async def test_a_lapsed_lease_counts_as_a_lost_worker_and_a_hand_over_does_not(s
             )
         again = await store.claim(claim.id, f"after {len(found)}", "worker-1", LEASE)
         assert again is not None
+        assert again.past.fence == claim.fence
         found.append((again.attempt, again.past.lost, again.past.handed_over))
         claim = again
     assert found == [(2, 0, True), (3, 1, False), (4, 1, True), (5, 2, False)]
