@@ -254,6 +254,7 @@ class Attempt:
             return RunOutputs(of_files(Facts(), known=False))
 
     def close(self) -> None:
+        self.facts = None  # with the patch, which would stay until a collection
         if self.trace:
             self.trace.close()
         if self._workspace is not None:

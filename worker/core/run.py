@@ -100,6 +100,14 @@ class Run:
             self.resources.inbox.close()
             self.context.emit.close()
             self.resources.close()
+            self._free()
+
+    def _free(self) -> None:
+        """Frees what is large: objects of a run refer to each other in circles, and so are collected some runs later."""
+        self.context.steps.ended.clear()
+        if self.loop:
+            self.loop.conversation.messages.clear()
+            self.loop.tool_calls.results.clear()
 
     async def _work(self) -> RunOutcome:
         if self.claim.cancelled:
