@@ -8,14 +8,15 @@ from functools import wraps
 from inspect import iscoroutinefunction, signature
 from typing import Any, TypeVar
 
-from redis.exceptions import RedisError
+from redis.exceptions import ReadOnlyError, RedisError
 
 from ..shared.connection import NO_WRITES, REDIS_DOWN
 from ..shared.errors import OutOfSpace, Unavailable
 from ..shared.settings import Settings
-from .home import is_full, no_space
+from .home import NO_ANSWER, NO_WRITES_TAKEN, REFUSED, is_full, no_space
 
 K = TypeVar("K", bound=type[Any])
+_READ_ONLY = "it is a read-only replica. After a failover the new primary takes them; else correct DEPUTIZE_REDIS_URL"
 OF_FILES = {"upload", "files", "open_file"}
 """What works on files of this machine, whose errors are not those of Redis."""
 
@@ -52,13 +53,13 @@ async def redis_guard(settings: Settings) -> AsyncGenerator[None]:
     except (*REDIS_DOWN, RedisError) as error:
         if settings.local and is_full(settings.home):
             raise OutOfSpace(no_space(settings.home)) from error
-        if isinstance(error, REDIS_DOWN):
-            raise Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment") from error
+        if isinstance(error, REDIS_DOWN) and not isinstance(error, ReadOnlyError):
+            raise Unavailable(f"{NO_ANSWER} ({error}); nothing was lost, try again in a moment") from error
         raise Unavailable(_refused(error)) from error
 
 
 def _refused(error: RedisError) -> str:
-    for mark, cause in NO_WRITES.items():
-        if mark in str(error):
-            return f"Redis takes no writes: {cause}. Nothing was lost; runs that are under way wait, and go on then"
-    return f"Redis refused a command ({error}); see the service's log"
+    known = (cause for mark, cause in NO_WRITES.items() if mark in str(error))
+    if cause := _READ_ONLY if isinstance(error, ReadOnlyError) else next(known, None):
+        return f"{NO_WRITES_TAKEN}: {cause}. Nothing was lost; runs that are under way wait, and go on then"
+    return f"{REFUSED} ({error}); see the service's log"

@@ -27,6 +27,9 @@ KEPT = "token"
 """Holds the token of this home's stacks, so that a page and scripts keep it over a restart."""
 OPENED = "open.html"
 """Leads a browser to the page, with its token (`deputize open`)."""
+NO_ANSWER, NO_WRITES_TAKEN, REFUSED = "Redis does not answer", "Redis takes no writes", "Redis refused a command"
+"""Starts of the detail of ``/readyz`` by Redis. Where it refuses, nothing starts: to wait hides the cause."""
+OF_REDIS = (NO_ANSWER, NO_WRITES_TAKEN, REFUSED)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_BYTES = 64 * 1024
 """Free bytes below which the disk counts as full."""

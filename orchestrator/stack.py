@@ -31,6 +31,8 @@ from ..shared.settings import Settings
 from .child import keep_last_logs, last_line
 from .home import (
     INFO,
+    NO_WRITES_TAKEN,
+    REFUSED,
     SUPERVISOR_LOCK,
     USERS_LOCK,
     StackInfo,
@@ -107,6 +109,8 @@ class Stage:
 
     waits_for: str
     log: str
+    is_final: bool = False
+    """Whether a command does not wait for it: ``waits_for`` is then why the stack cannot be used for now."""
 
     def description(self, home: Path) -> str:
         line = last_line(home / "logs" / self.log, without=("debug", "info"))  # no user can act upon these
@@ -120,13 +124,18 @@ WORKER = Stage("starting the worker", "worker-1.log")
 
 
 async def stage_of(info: StackInfo | None) -> Stage | None:
-    """Returns the stage of a start, or None if ``/readyz`` reports that Redis and a worker are alive."""
+    """Returns the stage of a start, or None if ``/readyz`` reports that Redis and a worker are alive.
+
+    Where Redis refuses, the stage has the detail of ``/readyz``.
+    """
     if info is None:
         return SUPERVISOR
     status, detail = await _ask(info)
     no_worker = detail.startswith(NO_WORKER)
     if status == 200 or detail.startswith(ALL_DRAIN) or (info.workers == 0 and no_worker):
         return None
+    if detail.startswith((NO_WRITES_TAKEN, REFUSED)):
+        return Stage(detail, REDIS.log, is_final=True)
     return API if status == 0 else WORKER if no_worker else REDIS
 
 
@@ -274,7 +283,7 @@ async def _ready(settings: Settings, wanted: StackOptions, waiting: StartMonitor
                     started = _start_supervisor(settings, wanted, lock)
             info = read_info(home)
             stage = await stage_of(info)
-            if info is not None and info.workers == 0 < wanted.workers:
+            if info is not None and info.workers == 0 < wanted.workers and not (stage and stage.is_final):
                 _ask_for_worker(home, info)
                 stage = WORKER
             elif not wanted.workers and stage == WORKER:
@@ -323,6 +332,8 @@ class StartMonitor:
         """Waits a moment. Raises Unavailable with the stage if the start has stalled."""
         waited = time.monotonic() - self._began
         if stage is not None:
+            if stage.is_final:
+                raise Unavailable(stage.waits_for)
             if waited > FULL_SECONDS and is_full(self._home):
                 raise Unavailable(no_space(self._home))
             if self.stalled_seconds(stage) > self._stalled or waited > LONGEST * self._stalled:

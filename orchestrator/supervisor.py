@@ -190,7 +190,7 @@ class Supervisor:
     async def _wait_until_ready(self) -> None:
         last: Stage | None = None
         while (stage := await stage_of(self.info)) is not None:
-            if self._report and stage is not last:
+            if self._report and stage != last:
                 self._report(f"{stage.waits_for} …")
                 last = stage
             await asyncio.sleep(TICK_SECONDS)

@@ -72,17 +72,8 @@ async def status(as_json: bool) -> Exit:
     """
     settings = load_settings()
     async with _running(settings) as client:
-        problem = await client.not_ready()
-        workers: list[WorkerCard] = []
-        counts: dict[str, int] = {}
-        losses: list[StoreLoss] = []
-        with suppress(Unavailable):  # the problem is known
-            workers = await client.workers()
-            found = await client.counts()
-            counts = {"queued": found.queued - found.paused, "running": found.running, "waiting": found.waiting}
-            counts |= {"paused": found.paused} if found.paused else {}
-            with suppress(NotFound):  # a service of an older version
-                losses = await client.losses()
+        # At once: each takes its time to give up where Redis does not answer.
+        problem, (workers, counts, losses) = await asyncio.gather(client.not_ready(), _looked_at(client))
     facts: dict[str, Any] = {
         "url": client.url,
         "version": client.version,
@@ -101,6 +92,20 @@ async def status(as_json: bool) -> Exit:
         if settings.url is None:
             output.line(f"logs         {settings.home / 'logs'}")
     return Exit.UNREACHABLE if problem else Exit.SUCCEEDED
+
+
+async def _looked_at(client: Client) -> tuple[list[WorkerCard], dict[str, int], list[StoreLoss]]:
+    workers: list[WorkerCard] = []
+    counts: dict[str, int] = {}
+    losses: list[StoreLoss] = []
+    with suppress(Unavailable):  # why is known
+        workers = await client.workers()
+        found = await client.counts()
+        counts = {"queued": found.queued - found.paused, "running": found.running, "waiting": found.waiting}
+        counts |= {"paused": found.paused} if found.paused else {}
+        with suppress(NotFound):  # a service of an older version
+            losses = await client.losses()
+    return workers, counts, losses
 
 
 def _state_lines(facts: Mapping[str, Any], workers: Sequence[WorkerCard]) -> list[str]:

@@ -15,6 +15,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from deputize.orchestrator.child import last_line
+from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.home import StackInfo, holder, kept_token, prepare_home, renewed_token, write_info
 from deputize.orchestrator.stack import (
     API,
@@ -33,6 +34,7 @@ from deputize.shared.errors import Misconfigured, Unavailable
 from deputize.shared.settings import Settings
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served
+from tests.processes.redis_server import RedisProcess
 from tests.waiting import until, until_sync
 
 HOLDER = """
@@ -183,6 +185,26 @@ async def test_a_stack_whose_workers_all_drain_is_used_as_it_is(tmp_path: Path, 
         with held(tmp_path):
             async with stack_in_use(settings(tmp_path), workers=workers, wait=0.3) as found:
                 assert found == info(url)
+
+
+@pytest.mark.parametrize(
+    ("refuse", "reason"),
+    [
+        (("CONFIG", "SET", "min-replicas-to-write", "1"), "takes no writes: too few replicas"),
+        (("REPLICAOF", "127.0.0.1", "1"), "takes no writes: it is a read-only replica"),
+        (("ACL", "SETUSER", "default", "-zremrangebyscore", "-zrangebyscore", "-zrange"), "refused a command"),
+    ],
+)
+async def test_a_command_fails_at_once_with_the_reason_where_redis_refuses(
+    redis_process: RedisProcess, tmp_path: Path, refuse: tuple[str, ...], reason: str
+) -> None:
+    here = settings(tmp_path)
+    async with open_service(here, redis_process.url) as service, served(service) as url:
+        write_info(tmp_path, info(url, workers=0))
+        redis_process.client.execute_command(*refuse)
+        with held(tmp_path), pytest.raises(Unavailable, match=f"^Redis {reason}"):
+            async with stack_in_use(here, workers=1, wait=30):  # not to look only: one that has no worker yet
+                pass
 
 
 def test_a_start_gets_on_as_long_as_something_is_logged(tmp_path: Path) -> None:
