@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...shared.errors import DeputizeError, Misconfigured, RepositoryFailed
+from ...shared.errors import DeputizeError, Misconfigured, OutOfSpace, RepositoryFailed, Unauthorized
 from ...shared.promises import Finding
 from ...shared.text import count
 from .connect import own_token
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CLOCK_SECONDS = 2.0
 _NEARLY = 0.9
 """The part of its memory from which on Redis counts as nearly full."""
+_LAG_SECONDS = 3
+"""Seconds without an acknowledgement, three that replicas send, after which one does not count as following."""
 
 
 async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
@@ -131,24 +133,38 @@ def room_rows(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 def replica_rows(info: Mapping[str, Any], wanted: int = 0, losses: int = 0) -> Iterator[Finding]:
     """Yields whether the replicas are there that writes wait for, and whether a failover may lose some."""
-    number = int(info.get("connected_slaves", 0))
+    if info.get("role") == "slave":
+        detail = "it is a replica of another server, which takes no writes: nothing is accepted, and runs wait"
+        yield Finding("✗", "primary", detail, "correct DEPUTIZE_REDIS_URL; after a failover it names the new primary")
+    number, insists = int(info.get("connected_slaves", 0)), int(info.get("min-replicas-to-write") or 0)
+    following = _following(info)
     if losses:
         detail = f"{count(losses, 'failover')} lost writes that replicas had acknowledged"
         remedy = "`deputize status` and the service's log have more; let all replicas acknowledge"
         yield Finding("!", "failovers", detail, remedy)
-    if not wanted:
-        if number:
-            detail = f"{number}: a failover to one that lags loses accepted delegations, and may repeat effects"
-            yield Finding("!", "replicas", detail, "set DEPUTIZE_REDIS_REPLICAS to how many must have a write")
-        return
-    if number < wanted:
-        detail = f"{number} of {wanted} are connected: nothing is accepted, and nothing with an effect begins"
-        yield Finding("✗", "replicas", detail, "start them, or lower DEPUTIZE_REDIS_REPLICAS")
-    else:
+    if following < (least := max(wanted, insists)):
+        detail = (
+            f"{following} of {least} follow, {number} connected: nothing is accepted, and nothing with an effect begins"
+        )
+        names = "DEPUTIZE_REDIS_REPLICAS" if following < wanted else "min-replicas-to-write of Redis"
+        yield Finding("✗", "replicas", detail, f"start them anew, and look at their logs; or lower {names}")
+    elif wanted:
         yield Finding("✓", "replicas", f"{number} connected; {wanted} must have what is accepted and what begins")
-    if info.get("min-replicas-to-write") == "0":
+    elif number:
+        detail = f"{number}: a failover to one that lags loses accepted delegations, and may repeat effects"
+        yield Finding("!", "replicas", detail, "set DEPUTIZE_REDIS_REPLICAS to how many must have a write")
+    if wanted and info.get("min-replicas-to-write") == "0":
         detail = "0: a primary that is cut off from its replicas takes writes, which are lost"
         yield Finding("!", "min-replicas-to-write", detail, f"CONFIG SET min-replicas-to-write {wanted}")
+
+
+def _following(info: Mapping[str, Any]) -> int:
+    """Returns how many replicas acknowledge: one whose process hangs stays connected for a minute."""
+    connected = int(info.get("connected_slaves", 0))
+    known = [each for number in range(connected) if isinstance(each := info.get(f"slave{number}"), Mapping)]
+    silent = sum(each.get("state") != "online" or int(each.get("lag", 0)) > _LAG_SECONDS for each in known)
+    # With a min-replicas-max-lag of its own the server has counted, and refuses by that number.
+    return min(connected - silent, int(info.get("min_slaves_good_slaves", connected)))
 
 
 def _clock(theirs: int) -> Finding:
@@ -206,6 +222,7 @@ def credential_rows(settings: Settings) -> Iterator[Finding]:
 async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
     """Yields whether the service answers, and each of its workers."""
     from ..client import Client
+    from ..stack import none_takes_work
 
     if settings.url is None and stack is None and settings.redis_url:
         yield Finding("✓", "service", "not asked: DEPUTIZE_URL names none, and workers need only Redis")
@@ -220,7 +237,7 @@ async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGene
         async with Client(url or "", token) as client:
             workers, version = await client.workers(), client.version
     except DeputizeError as error:
-        yield Finding("✗", "service", str(error), "look at its log, or correct DEPUTIZE_URL and DEPUTIZE_TOKEN")
+        yield Finding("✗", "service", str(error), _service_remedy(error))
         return
     yield Finding("✓", "service", f"answers at {url}")
     yield _versions(version, workers)
@@ -228,8 +245,23 @@ async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGene
         yield Finding("✓", "workers", "none, and none is needed to look at delegations; `run` and `batch` start one")
     elif not workers:
         yield Finding("✗", "workers", "none is alive", "start one with `deputize worker`, or all with `deputize up`")
+    elif (why := none_takes_work(workers)) is not None:
+        detail, _, remedy = why.partition("; ")
+        yield Finding("✗", "workers", detail, remedy)
     for worker in workers:
         yield _worker(worker, searches=settings.tools.enable_search is not False)
+
+
+def _service_remedy(error: DeputizeError) -> str:
+    from ..home import OF_REDIS
+
+    if isinstance(error, Unauthorized):
+        return "correct DEPUTIZE_TOKEN"
+    if isinstance(error, OutOfSpace):
+        return "free some space there; the service needs no restart"
+    if str(error).startswith(OF_REDIS):
+        return "mend its Redis, as the rows about Redis and the log of Redis have it; the service needs no restart"
+    return "look at its log, or correct DEPUTIZE_URL"
 
 
 def _versions(service: str, workers: Sequence[WorkerCard]) -> Finding:
@@ -246,6 +278,9 @@ def _versions(service: str, workers: Sequence[WorkerCard]) -> Finding:
 def _worker(worker: WorkerCard, *, searches: bool) -> Finding:
     load = f"{worker.running} of {worker.concurrency} running"
     detail = f"{worker.name}: {load}, {count(len(worker.tools), 'tool')}, {worker.model}"
+    if worker.draining:
+        detail = f"{detail}, is draining: it takes no new work"
+        return Finding("!", "worker", detail, "start it again when its runs have ended, if it is to stay")
     if worker.sandbox is not None:
         return Finding("!", "worker", f"{detail}, cannot run commands: {worker.sandbox}", _sandbox_remedy())
     if searches and "grep" not in worker.tools:

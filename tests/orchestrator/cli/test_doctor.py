@@ -154,6 +154,43 @@ def test_a_server_with_replicas_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "info", "states"),
+    [
+        (1, {"slave0": {"state": "online", "lag": 1}}, {"replicas": "✓"}),
+        (1, {"slave0": {"state": "online", "lag": 5}}, {"replicas": "✗"}),
+        (1, {"slave0": {"state": "wait_bgsave", "lag": 0}}, {"replicas": "✗"}),
+        (1, {"slave0": {"state": "online", "lag": 2}, "min_slaves_good_slaves": 0}, {"replicas": "✗"}),
+        (0, {"min-replicas-to-write": "1", "min_slaves_good_slaves": 0}, {"replicas": "✗"}),
+        (0, {"min-replicas-to-write": "2", "min_slaves_good_slaves": 1}, {"replicas": "✗"}),
+        (0, {"min-replicas-to-write": "1", "connected_slaves": 0}, {"replicas": "✗"}),
+        (0, {"role": "slave", "connected_slaves": 0}, {"primary": "✗"}),
+    ],
+)
+def test_replicas_that_do_not_follow_do_not_count(wanted: int, info: dict[str, Any], states: dict[str, str]) -> None:
+    insists = {"min-replicas-to-write": "1"} if wanted else {}
+    assert {row.name: row.state for row in replica_rows({"connected_slaves": 1} | insists | info, wanted)} == states
+
+
+@pytest.mark.parametrize(
+    ("refuse", "rows"),
+    [
+        (("CONFIG", "SET", "min-replicas-to-write", "1"), {"replicas", "service"}),
+        (("REPLICAOF", "127.0.0.1", "1"), {"primary", "service"}),
+    ],
+)
+async def test_a_redis_that_takes_no_writes_is_what_is_to_be_mended(
+    redis_process: RedisProcess, refuse: tuple[str, ...], rows: set[str]
+) -> None:
+    using = settings(redis_url=redis_process.url)
+    async with served(lambda: open_service(using, redis_process.url), using) as url:
+        redis_process.client.execute_command(*refuse)
+        found = await by_name(redis_rows(using, None)) | await by_name(service_rows(settings(url=url), None))
+    broken = {name: row for name, row in found.items() if row.state == "✗"}
+    assert broken.keys() == rows
+    assert "mend its Redis" in broken["service"].remedy
+
+
+@pytest.mark.parametrize(
     ("connected", "insists", "losses", "states"),
     [
         (1, "1", 0, {"replicas": "✓"}),
@@ -200,6 +237,11 @@ async def test_a_whole_service_is_well_and_one_without_workers_or_a_sandbox_is_n
             searching = (await by_name(service_rows(here, None)))["worker"]
             await Fleet(client).announce(worker_card(tools=["read_file", "grep"]), [READ_FILE])
         whole = await by_name(service_rows(here, None))
+        async with connect(redis_process.url) as client:
+            await Fleet(client).announce(worker_card(draining=True), [READ_FILE])
+        draining = await by_name(service_rows(here, None))
+    assert (draining["worker"].state, draining["workers"].state) == ("!", "✗")
+    assert draining["workers"].detail == "every worker is draining"
     assert (worker.state, "no user namespaces" in worker.detail) == ("!", True)
     assert (searching.state, "ripgrep is missing" in searching.detail) == ("!", True)
     assert {name: row.state for name, row in whole.items()} == {"service": "✓", "version": "✓", "worker": "✓"}
