@@ -81,6 +81,18 @@ def explained(error: Exception, at: str = "redis_url") -> Misconfigured | None:
     return None
 
 
+def client_of(redis_url: str, seconds: float = COMMAND_SECONDS) -> Any:
+    """Returns a client that has not connected yet. Raises Misconfigured for an address that Redis cannot have."""
+    try:
+        return connect(redis_url, timeout=seconds, retries=0)
+    except ValueError as error:
+        raise _wrong_address(error) from None
+
+
+def _wrong_address(error: ValueError) -> Misconfigured:
+    return Misconfigured(f"redis_url: {error}; correct DEPUTIZE_REDIS_URL")
+
+
 def reach(redis_url: str, seconds: float = COMMAND_SECONDS) -> None:
     """Does the same as ``reached``, for a process that has no event loop yet."""
     asyncio.run(reached(redis_url, seconds))
@@ -92,10 +104,9 @@ async def reached(redis_url: str, seconds: float = COMMAND_SECONDS) -> None:
     try:
         parts = urlsplit(redis_url)
         where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        client = connect(redis_url, timeout=seconds, retries=0)
     except ValueError as error:
-        raise Misconfigured(f"redis_url: {error}; correct DEPUTIZE_REDIS_URL") from None
-    async with client:
+        raise _wrong_address(error) from None
+    async with client_of(redis_url, seconds) as client:
         while True:
             try:
                 async with asyncio.timeout(max(TICK_SECONDS, deadline - time.monotonic())):

@@ -18,6 +18,8 @@ from ...shared.wording import cut
 from ..scopes import Scope
 from . import output
 from .connect import load_settings, stack_here
+from .errors import Exit
+from .settings_checks import mistakes
 from .values import Duration, Parsed
 
 if TYPE_CHECKING:
@@ -29,11 +31,11 @@ LONGEST = 60
 @click.command()
 @click.option("--toml", is_flag=True, help="As a deputize.toml, with the meaning of each setting.")
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
-def settings(toml: bool, as_json: bool) -> None:
+def settings(toml: bool, as_json: bool) -> Exit:
     """List the settings: variable, value in force, and the default where it is another one.
 
     Values of secrets are not shown. `deputize settings --toml > deputize.toml` begins a file of your own. The exit code
-    is 3 where a trigger has no usable file of secrets, as `up` refuses that.
+    is 3 where a file that is named cannot be used, such as one of secrets or rules, or an address is wrong.
     """
     from ...shared.settings.listing import as_toml, setting_lines
 
@@ -52,8 +54,10 @@ def settings(toml: bool, as_json: bool) -> None:
             for line in lines
         ]
         output.lines(output.columns(rows, left={0, 1, 2}))
-    for name, trigger in found.triggers.items():
-        trigger.secrets(name)
+    wrong = [*mistakes(found)]
+    for each in wrong:
+        output.note(f"deputize: {each}")
+    return Exit.UNREACHABLE if wrong else Exit.SUCCEEDED
 
 
 @click.command()

@@ -60,6 +60,42 @@ async def test_a_trigger_without_usable_secrets_is_a_mistake(tmp_path: Path, sec
     assert "triggers.fix.secret_file" in done.err or not why
 
 
+@pytest.mark.parametrize(
+    ("toml", "variables", "why"),
+    [
+        ('[credentials.c]\nhost = "example.org"\ntoken_file = "/nope"', {}, "credentials.c.token_file: /nope"),
+        (
+            'policy = ["nofile.toml"]',
+            {},
+            "nofile.toml cannot be read: No such file or directory; correct",
+        ),
+        ('redis_url = "mysql://x"', {}, "redis_url: "),
+        ("", {"DEPUTIZE_REDIS_URL": "foo"}, "correct DEPUTIZE_REDIS_URL"),
+        ("", {"DEPUTIZE_REDIS_URL": "redis://localhost:99999/0"}, "correct DEPUTIZE_REDIS_URL"),
+        ("", {"DEPUTIZE_REDIS_URL": "redis+sentinel://a"}, "correct DEPUTIZE_REDIS_URL"),
+        ("", {"DEPUTIZE_URL": "ftp://x"}, "'ftp://x' is not a service URL"),
+        ("", {"DEPUTIZE_URL": "localhost:8642"}, "'localhost:8642' is not a service URL"),
+        ("", {"DEPUTIZE_MODEL": "scripted:/nope.yaml"}, "DEPUTIZE_MODEL: there is no script /nope.yaml"),
+        ("", {"DEPUTIZE_TOKENS_FILE": "/nope"}, "/nope"),
+        ("", {"DEPUTIZE_GIT_CREDENTIALS_FILE": "/nope"}, "git_credentials_file: /nope"),
+        ("", {"DEPUTIZE_GIT_SIGNING_KEY_FILE": "/nope"}, "git_signing_key_file: /nope"),
+        ("", {"DEPUTIZE_MCP_CONFIG": "nope.json"}, "nope.json cannot be read"),
+    ],
+)
+async def test_what_a_start_would_refuse_is_named_after_the_list(
+    tmp_path: Path, toml: str, variables: dict[str, str], why: str
+) -> None:
+    (config := tmp_path / "d.toml").write_text(toml)
+    done = await deputize("settings", cwd=tmp_path, DEPUTIZE_CONFIG=str(config), **variables)
+    assert (done.code, why in done.err, "DEPUTIZE_PORT" in done.out) == (3, True, True), done.err
+
+
+async def test_all_that_a_start_would_refuse_is_named(tmp_path: Path) -> None:
+    wrong = {"DEPUTIZE_REDIS_URL": "foo", "DEPUTIZE_URL": "bar"}
+    done = await deputize("settings", cwd=tmp_path, DEPUTIZE_CONFIG="/dev/null", **wrong)
+    assert [line[:10] for line in done.err.splitlines()] == ["deputize: "] * 2, done.err
+
+
 async def test_models_are_listed_with_what_is_missing_and_without_keys(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(
         'model = "house"\n[models.house]\nbase_url = "https://gateway.example.org"\nkey = "HOUSE_KEY"\n'
