@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError, computed_field, model_validator
 
 from .errors import DeputizeError
-from .facts import FileChange, GitFacts, MergeFacts, StepChange, TournamentFacts, Trust, Verification
+from .facts import TESTS_PASS, FileChange, GitFacts, MergeFacts, StepChange, TournamentFacts, Trust, Verification
 from .instructions import InstructionFile
 from .limits import Limits
 from .marks import Mark
@@ -201,7 +201,8 @@ class ToolAgentResult(Wire):
             return "cancelled"
         if self.termination_reason is not TerminationReason.COMPLETED or verdict == "refuted":
             return "failed"
-        is_contradicted = verdict == "unverified" and bool(self.refuted_claims)
+        claims = self.refuted_claims  # the checks answer for the files, and for tests only where they ran some
+        is_contradicted = bool(claims) if verdict == "unverified" else TESTS_PASS in claims
         is_undone = verdict != "verified" and self.only_denied
         return "unproven" if self.verification.shortfall() or is_contradicted or is_undone else "ok"
 

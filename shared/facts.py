@@ -105,6 +105,10 @@ class Check(Wire):
     stopped at another failure."""
 
 
+TESTS_PASS = "tests pass"  # noqa: S105 - no password
+"""The claim about tests."""
+
+
 class SummaryClaim(Wire):
     """A statement of the summary, judged by the run's steps and file changes, not by its words."""
 

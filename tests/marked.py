@@ -9,6 +9,7 @@ from deputize.shared.delegation import Status, TerminationReason, ToolAgentResul
 from deputize.shared.facts import Verification
 
 LIE: Mapping[str, Any] = {"claim": "`a.py` changed", "evidence": "call_1", "verdict": "refuted"}
+RED: Mapping[str, Any] = {"claim": "tests pass", "evidence": "call_1", "verdict": "refuted"}
 DENIED: dict[str, Any] = {"tool_call_count": 1, "failed_call_count": 1, "denied_call_count": 1, "only_denied": True}
 
 
@@ -50,6 +51,7 @@ MARKED = (
     Marked("✓", "verified (completed)", judged("verified")),
     Marked("✓", "verified (completed, 1 claim refuted, 1 call denied)", judged("verified", "verified", LIE) | DENIED),
     Marked("✓", "passed (completed, 1 claim refuted)", judged("passed", "passed", LIE)),
+    Marked("?", "passed (completed, 1 claim refuted)", judged("passed", "passed", RED)),
     Marked("✓", "improved (completed)", judged("improved", "improved")),
     Marked("?", "unproven (completed, 1 claim refuted)", judged("unverified", None, LIE)),
     Marked("?", "unproven (completed, 1 call denied)", DENIED),

@@ -19,6 +19,7 @@ import click
 
 from ...shared.errors import Misconfigured
 from ...shared.marks import MARKS
+from ...shared.remade_files import is_remade
 from ...shared.text import count, visible, visible_block, visible_json
 from ...shared.wording import cut, dollars, seconds, short_id
 
@@ -46,10 +47,6 @@ COUNTS = re.compile(r"(?<=\()(\+\d+) (-\d+)(?=[,)])")
 DIFF = re.compile(r"( {2}\| )(?=[-+]|@@ )")
 """Before a line of a diff."""
 
-_CACHE = re.compile(
-    r"(?:^|/)(?:__pycache__|\.[\w-]*cache|\.tox|\.nox|\.hypothesis|\.eggs|[^/]+\.egg-info|node_modules)/|\.py[co]$"
-)
-"""A file that a tool makes again by itself."""
 SHOWN_LEFT_OUT = 5
 SHOWN_DOUBTS = 3
 GROUNDS = ("base", "candidate", "canary")
@@ -318,7 +315,7 @@ def reasons(result: ToolAgentResult) -> list[str]:
 def doubts(result: ToolAgentResult) -> list[str]:
     """Returns the claims that the run's steps and changes refute or do not prove."""
     found = [f"refuted by the run: {claim}" for claim in result.refuted_claims]
-    found += [f"not proved by the run: {claim}" for claim in unproved(result)]
+    found += [f"unproved by the run: {claim}" for claim in unproved(result)]
     more = len(found) - SHOWN_DOUBTS
     return found if more <= 0 else [*found[:SHOWN_DOUBTS], f"and {more} more"]
 
@@ -383,7 +380,7 @@ def ignored(number: int, paths: Sequence[str], known: int | None = None) -> str:
 
     ``number``: how many there are; ``known``: how many of them have a path, where ``paths`` are only some of these.
     """
-    wanted = [path for path in paths if not _CACHE.search(path)]
+    wanted = [path for path in paths if not is_remade(path)]
     if not wanted:
         return ""
     number = len(wanted) + number - (len(paths) if known is None else known)

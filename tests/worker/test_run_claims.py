@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import RunFinished
@@ -24,6 +27,14 @@ LIE = "I wrote `a.txt` and updated `c.txt`."
 LIES = ["`c.txt` changed"]
 
 
+def folder(where: Path, files: Mapping[str, str]) -> str:
+    made = where / "shop"
+    made.mkdir()
+    for name, text in files.items():
+        (made / name).write_text(text)
+    return str(made)
+
+
 def judged(result: ToolAgentResult) -> list[tuple[str, str, str | None]]:
     return [(each.claim, each.verdict, each.evidence) for each in result.verification.claims]
 
@@ -41,6 +52,36 @@ async def test_a_refuted_claim_decides_neither_the_verdict_nor_the_success(bench
     assert (result.verification.verdict, result.success) == ("unverified", True)
     assert result.refuted_claims == LIES
     assert "1 claim refuted" in result.notes
+
+
+TAX = {
+    "tax.py": "def tax(net):\n    return net * 19\n",
+    "test_tax.py": "import tax, unittest\nclass T(unittest.TestCase):\n"
+    "    def test_rate(self):\n        self.assertEqual(tax.tax(2), 38)\n",
+}
+BROKEN = call("bash", command="sed -i s/19/20/ tax.py")
+TESTED = call("bash", command="python3 -B -m unittest -q test_tax")
+LOADED = call("bash", command="python3 -c 'import tax'")
+
+
+@pytest.mark.parametrize("check", ["", "python3 -m py_compile tax.py", "true", "grep -q def tax.py"])
+async def test_a_check_that_runs_no_tests_leaves_the_run_s_red_tests_refute_its_summary(
+    bench: Bench, tmp_path: Path, check: str
+) -> None:
+    shop = folder(tmp_path, TAX)
+    model = script(tmp_path, [BROKEN], [TESTED], [LOADED], [say("All tests pass.")])
+    result = await bench.run("Fix tax.", model=model, workspace=shop, verify=check or None)
+    assert result.verification.verdict == ("passed" if check else "unverified")
+    assert (judged(result), result.mark) == ([("tests pass", "refuted", "call_2_1")], "unproven")
+
+
+async def test_tests_that_are_red_before_and_after_refute_a_summary(bench: Bench, tmp_path: Path) -> None:
+    shop = folder(tmp_path, {name: text.replace("38", "40") for name, text in TAX.items()})
+    broken = call("bash", command="sed -i s/19/21/ tax.py")
+    model = script(tmp_path, [broken], [TESTED], *[[say("All tests pass.")]] * 4)
+    check = "python3 -m unittest -q test_tax"
+    result = await bench.run("Fix tax.", model=model, workspace=shop, verify=check)
+    assert (result.verification.verdict, judged(result)) == ("inconclusive", [("tests pass", "refuted", None)])
 
 
 async def test_a_run_that_changes_nothing_and_names_no_file_has_no_claims(bench: Bench, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from ...shared.delegation import Step, StepStatus, ToolAgentResult
-from ...shared.facts import FileChange, SummaryClaim, Verification
+from ...shared.facts import TESTS_PASS, Check, FileChange, SummaryClaim, Verification
+from ...shared.remade_files import is_remade
 from ...shared.text import mapped, terminal_text
 from ..attempts import Attempt
 from ..core.outcome import RunOutcome
@@ -31,25 +32,32 @@ _TEST_COMMAND = re.compile(
     r"(?:[\w:=./-]{1,99} ){0,4}(?:run )?(?:--)?(?:tests?|check|spec|nextest)(?![\w/.]))(?!.*--(?:version|help|collect))"
 )
 _FAILED = re.compile(
-    r"(?m)^.*(?:\b[1-9]\d* (?:(?:tests? )?(?:failed|failing|failures?)\b|errors? in )|\bFAILED\b|--- FAIL|^not ok ).*$"
+    r"(?m)^.*(?:\b[1-9]\d* (?:(?:tests? )?(?:failed|failing|failures?)\b|errors? in )|\bFAILED\b|--- FAIL|^FAIL\b|"
+    r"^not ok ).*$"
 )
+_DETAIL = re.compile(r"(?m)^(?:ERROR: |(?:E +)?[\w.]*(?:Error|Exception)\b).*$")
+"""A line about a failing test or its error; one that passes may print it, too."""
 _PASSED = re.compile(
     r"(?mi)\b\d+ (?:\w{0,8}tests? )?(?:passed|passing)|^ran \d+ tests?|^OK\b|^ok\s|test result: ok|^PASS\b"
 )
 _TESTS = re.compile(r"(?i)test|тест|テスト|测试|測試|테스트")
 """A summary that names tests, in the languages whose word is not the English one, too."""
-_REPORTED = re.compile(r"\b[1-9]\d*(?= |\b(?=\)))|\w*[tT]est\w{2,}")
-"""What a summary that reports the failures has of their lines in any language: a number, or the name of a test."""
+_REPORTED = re.compile(r"\b[1-9]\d*(?= |\b(?=\)))|\w*[tT]est\w{2,}|\w+(?:Error|Exception)\b")
+"""What a summary that reports failures has of their lines in any language: a number, or the name of a test or error."""
+_SATISFIED = ("verified", "passed", "improved")
 Shown = Literal["proved", "refuted", "unproved"]
-_SHOWN: Mapping[str, Shown] = {"verified": "proved", "passed": "proved", "refuted": "refuted"}
 
 
 class Work(NamedTuple):
-    """What a run did, as far as its worker observed it. ``changes`` is None where the list is not complete."""
+    """What a run did, as far as its worker observed it. ``changes`` is None where the list is not complete.
+
+    ``ignored`` are new files that git ignores.
+    """
 
     steps: Sequence[Step]
     changes: Sequence[FileChange] | None
     verification: Verification
+    ignored: Collection[str] = ()
 
 
 class SummaryFacts(Part):
@@ -63,47 +71,75 @@ class SummaryFacts(Part):
             return result
         facts, steps = self._attempt.facts, self._attempt.context.steps.ended
         changes = facts.changes if facts and len(facts.changes) < MAX_CHANGES else None
-        claims = summary_claims(outcome.summary, Work(steps, changes, result.verification))
+        work = Work(steps, changes, result.verification, facts.ignored if facts else ())
+        claims = summary_claims(outcome.summary, work)
         return result.model_copy(update={"verification": result.verification.model_copy(update={"claims": claims})})
 
 
 def summary_claims(summary: str, work: Work) -> list[SummaryClaim]:
     """Returns whether the tests pass and whether the files that the summary names changed, with the evidence."""
-    tests = (_of_checks if work.verification.checks else _of_tests)(summary, work)
+    checks = [check for check in work.verification.checks if check.strength == "tests" or check.tests]
+    tests = _of_checks(summary, work.verification.verdict, checks) if checks else _of_steps(summary, work)
     return ([tests] if tests else []) + [*_of_files(summary, work)]
 
 
-def _of_checks(summary: str, work: Work) -> SummaryClaim | None:
-    """Judges by the verdict; what is not proved counts only for a summary that names tests."""
-    verdict = work.verification.verdict
-    shown = _SHOWN.get(verdict, "unproved")
-    if shown != "proved" and not _names_tests(summary):
+def _of_checks(summary: str, verdict: str, checks: Sequence[Check]) -> SummaryClaim | None:
+    """Judges by the checks that ran tests; what is not proved counts only for a summary that names tests."""
+    red = [each for each in checks if each.candidate == "red" or each.outcome in ("refuted", "tampered")]
+    if not red and verdict in _SATISFIED:
+        return _claim(TESTS_PASS, "proved", f"the requested checks are {verdict}")
+    if not _names_tests(summary):
         return None
-    return _claim("tests pass", shown, f"the requested checks are {verdict}")
+    if not red:
+        return _claim(TESTS_PASS, "unproved", f"the requested checks are {verdict}")
+    shown = "unproved" if any(_reports(summary, _failures(each)) for each in red) else "refuted"
+    return _claim(TESTS_PASS, shown, "tests of the requested checks failed")
+
+
+def _failures(check: Check) -> list[str]:
+    """Returns what a check shows of its failing tests, with their number."""
+    failed = [name for kind, names in check.tests.items() if kind != "fixed" for name in names]
+    return [*_lines(terminal_text(check.output_tail[-_MAX_OUTPUT:])), *failed, f"{len(failed)} failed"]
+
+
+def _lines(output: str) -> list[str]:
+    """Returns the lines about what failed."""
+    return [*_FAILED.findall(output), *_DETAIL.findall(output)]
+
+
+def _reports(summary: str, failures: Sequence[str]) -> bool:
+    """Whether a summary has a number of these lines, or a name of a test or an error."""
+    words = {word for line in failures for word in _REPORTED.findall(line)}
+    return any(_is_word(summary[:_MAX_SUMMARY], word) for word in words)
 
 
 def _names_tests(summary: str) -> bool:
     return _TESTS.search(summary[:_MAX_SUMMARY]) is not None
 
 
-def _of_tests(summary: str, work: Work) -> SummaryClaim | None:
+def _of_steps(summary: str, work: Work) -> SummaryClaim | None:
     """Judges by the last command that ran tests, and by what changed after it."""
-    has_changes = bool(work.changes)
+    has_changes = any(not is_remade(each.path) for each in work.changes or ())
+    names_tests = _names_tests(summary)
     if not (runs := [at for at, step in enumerate(work.steps) if _ran_tests(step)]):
-        is_doubted = has_changes and _names_tests(summary)
-        return _claim("tests pass", "unproved", "no command ran tests") if is_doubted else None
+        return _claim(TESTS_PASS, "unproved", "no command ran tests") if has_changes and names_tests else None
     last = work.steps[runs[-1]]
-    if any(step.changes for step in work.steps[runs[-1] + 1 :]):
-        return _claim("tests pass", "unproved", "files changed after the last run of tests", last)
+    if any(_is_own(change.path, work) for step in work.steps[runs[-1] + 1 :] for change in step.changes):
+        return _claim(TESTS_PASS, "unproved", "files changed after the last run of tests", last)
     output = terminal_text((last.result or last.error or "")[-_MAX_OUTPUT:])
-    if failed := _FAILED.findall(output):
-        words = {word for line in failed for word in _REPORTED.findall(line)}
-        is_reported = not has_changes or any(_is_word(summary[:_MAX_SUMMARY], word) for word in words)
-        return _claim("tests pass", "unproved" if is_reported else "refuted", "the last run of tests failed", last)
+    if _FAILED.search(output):
+        is_contradiction = (has_changes or names_tests) and not _reports(summary, _lines(output))
+        shown = "refuted" if is_contradiction else "unproved"
+        return _claim(TESTS_PASS, shown, "the last run of tests failed", last)
     hides_exit_code = re.search(r"[|;]|\n.", _command(last).strip())
     if last.status is StepStatus.COMPLETED and (not hides_exit_code or _PASSED.search(output)):
-        return _claim("tests pass", "proved", "the last run of tests passed, and nothing changed after it", last)
-    return _claim("tests pass", "unproved", "the last run of tests did not report whether they passed", last)
+        return _claim(TESTS_PASS, "proved", "the last run of tests passed, and nothing changed after it", last)
+    return _claim(TESTS_PASS, "unproved", "the last run of tests did not report whether they passed", last)
+
+
+def _is_own(path: str, work: Work) -> bool:
+    """Whether a file is the run's own work: no cache of a tool, and nothing that git ignores."""
+    return path not in work.ignored and not is_remade(path)
 
 
 def _of_files(summary: str, work: Work) -> Iterator[SummaryClaim]:

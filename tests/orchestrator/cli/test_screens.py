@@ -272,7 +272,7 @@ async def test_the_end_of_a_run_is_read_in_one_glance(url: str, service: FakeSer
     assert shown[2].startswith("? inconclusive (completed, 1 claim refuted): ")
     assert shown[3:] == [
         *["  no test failed before", "  refuted by the run: All tests pass"],
-        *(f"  not proved by the run: `{n}.py` changed (no)" for n in "bc"),
+        *(f"  unproved by the run: `{n}.py` changed (no)" for n in "bc"),
         *["  and 1 more", "Done", "", "It is good."],
         *(f"  modified {n}.py (+{n} -2)" for n in range(1, 9)),
         "  and 2 more",

@@ -90,7 +90,7 @@ async def test_the_first_word_of_an_answer_is_the_mark_and_a_list_has_it(url: st
         for id, row in zip(service.runs, MARKED, strict=True):
             service.finish(id, row.reason, **row.fields)
         together = await calling
-        assert (texts(together)[0], together.is_error) == ("18 delegations: ✓ 6, ? 7, ✗ 4, – 1", True)
+        assert (texts(together)[0], together.is_error) == ("19 delegations: ✓ 6, ? 8, ✗ 4, – 1", True)
         listed = content(await client.call_tool("delegations", {"limit": 50}))["items"]
         for id, row in zip(service.runs, MARKED, strict=True):
             answer = await client.call_tool("delegate_result", {"id": id})

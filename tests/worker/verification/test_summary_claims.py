@@ -32,10 +32,21 @@ def edit(path: str = "src/pricing.py", **more: Any) -> Step:
     return step("edit_file", "edit", arguments={"path": path}, changes=changes, **more)
 
 
-def judged(summary: str, steps: Sequence[Step], *changes: FileChange, checks: str = "") -> list[SummaryClaim]:
-    check = Check(item={"kind": "command", "run": "true"}, outcome="evidence")
-    verification = Verification.model_validate({"verdict": checks, "checks": [check]}) if checks else Verification()
-    return summary_claims(summary, Work(steps, changes, verification))
+def judged(
+    summary: str, steps: Sequence[Step], *changes: FileChange, verification: Verification | None = None
+) -> list[SummaryClaim]:
+    return summary_claims(summary, Work(steps, changes, verification or Verification(), ["build/out.txt"]))
+
+
+def checked(verdict: str, *checks: Check) -> Verification:
+    return Verification.model_validate({"verdict": verdict, "checks": checks})
+
+
+def ran(outcome: str, candidate: str, strength: str = "tests", **more: Any) -> Check:
+    item = {"kind": "command", "run": "true"}
+    return Check.model_validate(
+        {"item": item, "outcome": outcome, "candidate": candidate, "strength": strength, **more}
+    )
 
 
 def of_tests(found: list[SummaryClaim]) -> tuple[str, str, str | None] | None:
@@ -81,25 +92,105 @@ def test_a_summary_that_reports_the_failure_is_not_refuted(summary: str) -> None
     assert found[0] == "unproved"
 
 
-def test_a_report_on_failing_tests_without_a_change_is_not_refuted() -> None:
-    found = of_tests(judged("The suite is red.", [bash("pytest -q", "FAILED a", ok=False)]))
-    assert found == ("unproved", "the last run of tests failed", "tests")
+@pytest.mark.parametrize(
+    ("summary", "shown"),
+    [
+        ("All tests pass.", "refuted"),
+        ("Alle Tests laufen.", "refuted"),
+        ("すべてのテストに合格しました。", "refuted"),
+        ("I ran the 4 tests, and each of them is green.", "refuted"),
+        ("The suite is red.", "unproved"),
+        ("2 tests fail.", "unproved"),
+        ("Zwei Tests sind rot, darunter `test_total`.", "unproved"),
+        ("テスト test_total が失敗します。", "unproved"),
+        ("The tests end with an AssertionError.", "unproved"),
+    ],
+)
+def test_without_a_change_a_summary_that_names_tests_and_none_of_the_failures_is_refuted(
+    summary: str, shown: str
+) -> None:
+    output = "FAIL: test_total (test_sum.T)\nAssertionError: 1 != 3\nRan 4 tests in 0.1s\n\nFAILED (failures=2)"
+    found = of_tests(judged(summary, [bash("python3 -m unittest", output, ok=False)]))
+    assert found == (shown, "the last run of tests failed", "tests")
+
+
+@pytest.mark.parametrize(
+    "path", ["__pycache__/a.cpython-311.pyc", "src/.pytest_cache/v", "node_modules/.cache/x", "build/out.txt"]
+)
+def test_a_cache_or_an_ignored_file_is_no_change_after_the_last_run_of_tests(path: str) -> None:
+    after = step("bash", "import", arguments={"command": "x"}, changes=[StepChange(path=path, change="created")])
+    red, green = bash("pytest -q", FAILING, ok=False), bash("pytest -q", "4 passed")
+    assert of_tests(judged("All tests pass.", [edit(), red, after], CHANGED)) == (
+        "refuted",
+        "the last run of tests failed",
+        "tests",
+    )
+    assert [each.verdict for each in judged("All tests pass.", [edit(), green, after], CHANGED)] == ["proved"]
+
+
+def test_a_file_that_a_tool_makes_again_is_no_change_without_tests() -> None:
+    made = FileChange(path="__pycache__/a.cpython-311.pyc", change="created")
+    assert judged("There are no tests.", [bash("python3 a.py", "ok")], made) == []
+
+
+def test_go_and_jest_report_failures_by_a_line_that_begins_with_fail() -> None:
+    for command in ("go test ./...", "npx jest"):
+        steps = [edit(), bash(command, "FAIL\tshop [build failed]", ok=False)]
+        assert [each.verdict for each in judged("All tests pass.", steps, CHANGED)] == ["refuted"]
 
 
 def test_a_run_without_tests_and_without_changes_has_no_claim_about_tests() -> None:
     assert judged("The bug is in line 12.", [step("read_file", arguments={"path": "a.py"})]) == []
 
 
+MET = "the requested checks are {}"
+RED = "tests of the requested checks failed"
+
+
 @pytest.mark.parametrize(
-    ("verdict", "shown"),
-    [("verified", "proved"), ("passed", "proved"), ("refuted", "refuted"), ("inconclusive", "unproved")],
+    ("verdict", "check", "shown", "why"),
+    [
+        ("verified", ran("evidence", "green"), "proved", MET),
+        ("passed", ran("no_regression", "green"), "proved", MET),
+        ("refuted", ran("refuted", "red"), "refuted", RED),
+        ("refuted", ran("tampered", "green"), "refuted", RED),
+        ("refuted", ran("no_regression", "green"), "unproved", MET),
+        ("inconclusive", ran("no_regression", "green"), "unproved", MET),
+        ("inconclusive", ran("preexisting", "red"), "refuted", RED),
+        ("inconclusive", ran("preexisting", "red", "exitCode", tests={"missing": ["a"]}), "refuted", RED),
+        ("improved", ran("improved", "red"), "refuted", RED),
+    ],
 )
-def test_the_requested_checks_count_before_what_the_run_tested_itself(verdict: str, shown: str) -> None:
-    steps = [edit(), bash("pytest -q", FAILING, ok=False)]
-    found = of_tests(judged("All tests pass.", steps, CHANGED, checks=verdict))
-    assert found == (shown, f"the requested checks are {verdict}", None)
-    is_proved = shown == "proved"
-    assert bool(judged("Done.", steps, CHANGED, checks=verdict)) is is_proved
+def test_a_check_that_ran_tests_counts_before_what_the_run_tested_itself(
+    verdict: str, check: Check, shown: str, why: str
+) -> None:
+    other = ran("no_regression", "green", "exitCode")
+    for own in ([edit(), bash("pytest -q", FAILING, ok=False)], [edit(), bash("pytest -q", "4 passed")]):
+        found = judged("All tests pass.", own, CHANGED, verification=checked(verdict, other, check))
+        assert of_tests(found) == (shown, why.format(verdict), None)
+        silent = judged("Done.", own, CHANGED, verification=checked(verdict, other, check))
+        assert bool(silent) is (shown == "proved")
+
+
+@pytest.mark.parametrize("verdict", ["verified", "passed", "inconclusive", "refuted"])
+def test_a_check_without_tests_proves_none(verdict: str) -> None:
+    checks = checked(verdict, ran("evidence", "green", "exitCode"))
+    red, green = bash("pytest -q", FAILING, ok=False), bash("pytest -q", "4 passed")
+    for steps in ([edit()], [edit(), red], [edit(), green], [green, edit()]):
+        assert judged("All tests pass.", steps, CHANGED, verification=checks) == judged(
+            "All tests pass.", steps, CHANGED
+        )
+
+
+@pytest.mark.parametrize(
+    "summary", ["`test_b` fails as before; the other tests pass.", "2 Tests sind noch rot.", "テスト test_a が失敗"]
+)
+def test_a_summary_that_reports_what_fails_in_the_checks_is_not_refuted(summary: str) -> None:
+    red = ran("improved", "red", tests={"fixed": ["t.test_c"], "preexisting": ["t.test_a", "t.test_b"]})
+    found = of_tests(judged(summary, [edit()], CHANGED, verification=checked("improved", red)))
+    assert found == ("unproved", RED, None)
+    found = of_tests(judged("The test test_c passes.", [edit()], CHANGED, verification=checked("improved", red)))
+    assert found == ("refuted", RED, None)
 
 
 @pytest.mark.parametrize("words", ["I fixed {}.", "{} ist repariert.", "修正了 {}。"])
