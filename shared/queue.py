@@ -58,20 +58,18 @@ class SafeChannel(kombu_redis.Channel):
         """Drops an entry that is not a ticket: anyone with write access to the queue could end every worker."""
         try:
             return super()._brpop_read(**options)
+        except redis.exceptions.ResponseError as error:
+            raise _broken_for(error) from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             log.warning("an entry of the queue is not a ticket and is dropped", extra={"cause": repr(error)[:300]})
             return True
 
     def _queue_bind(self, *arguments: Any, **options: Any) -> None:
-        """Lets a worker connect again after a pause where Redis takes no writes; any other error ends it."""
+        """Lets a worker connect again where Redis takes no writes."""
         try:
             super()._queue_bind(*arguments, **options)
         except redis.exceptions.ResponseError as error:
-            is_read_only = isinstance(error, redis.exceptions.ReadOnlyError)
-            if not is_read_only and not any(mark in str(error) for mark in NO_WRITES):
-                raise
-            time.sleep(NO_WRITES_SECONDS)
-            raise redis.exceptions.ConnectionError(f"Redis takes no writes: {error}") from error
+            raise _broken_for(error) from error
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         """Reuses the client: redis-py takes longer to create one than to use it, and the pool is shared anyway."""
@@ -96,6 +94,19 @@ class SafeChannel(kombu_redis.Channel):
         name, message, key = arguments
         with self.conn_or_acquire() as client:
             self.receivers = client.publish(self._get_publish_topic(name, key), dumps(message))
+
+
+def _broken_for(error: redis.exceptions.ResponseError) -> redis.exceptions.RedisError:
+    """Returns a broken connection, after a pause, where Redis takes no writes; any other error ends the worker.
+
+    To wait for a ticket is a write. A server that becomes a replica ends such a wait (``UNBLOCKED``).
+    """
+    words = str(error)
+    is_read_only = isinstance(error, redis.exceptions.ReadOnlyError) or "instance state changed" in words
+    if not is_read_only and not any(mark in words for mark in NO_WRITES):
+        return error
+    time.sleep(NO_WRITES_SECONDS)
+    return redis.exceptions.ConnectionError(f"Redis takes no writes: {words}")
 
 
 class SafeSentinelChannel(SafeChannel, kombu_redis.SentinelChannel):

@@ -39,8 +39,12 @@ class Store:
     @property
     def refused_connections(self) -> int:
         """How many times a worker has connected in vain: its first commands were refused."""
+        return self.refused("ping", "sadd")
+
+    def refused(self, *commands: str) -> int:
+        """How many of these commands were refused."""
         found: Any = self.redis.client.info("commandstats")
-        return sum(found.get(f"cmdstat_{name}", {}).get("rejected_calls", 0) for name in ("ping", "sadd"))
+        return sum(found.get(f"cmdstat_{name}", {}).get("rejected_calls", 0) for name in commands)
 
 
 @pytest.fixture
@@ -58,6 +62,12 @@ def replicas(redis_process: RedisProcess) -> Store:
         return redis_process.client.config_set("min-replicas-to-write", count)
 
     return Store(redis_process, lambda: insisting(1), lambda: insisting(0), "too few replicas follow it")
+
+
+@pytest.fixture
+def read_only(redis_process: RedisProcess) -> Store:
+    client = redis_process.client
+    return Store(redis_process, lambda: client.replicaof("127.0.0.1", 1), lambda: client.replicaof("NO", "ONE"), "")
 
 
 @pytest.fixture
@@ -124,3 +134,18 @@ async def test_a_store_without_writes_refuses_with_the_reason_and_runs_go_on_aft
             return (await http.post("/v1/delegations", json={"task": "t", "model": "scripted"})).status_code == 202
 
         await until(accepted)
+
+
+@pytest.mark.parametrize("kind", ["disk", "replicas", "read_only"])
+async def test_a_worker_that_may_not_wait_for_tickets_waits_for_the_store(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    store: Store = request.getfixturevalue(kind)
+    async with open_fleet(store.redis.url, tmp_path / "home", local=False) as fleet:
+        worker, model = await fleet.start(), script(tmp_path, [say("done")])
+        await fleet.run(model=model)
+        store.fill()
+        await until(lambda: store.refused("brpop") + store.refused_connections > 1)
+        store.free()
+        assert (await fleet.run(model=model)).success
+        assert worker.returncode is None
