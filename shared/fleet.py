@@ -130,9 +130,14 @@ class Fleet:
         await self._redis.delete(worker_key(name))
 
     async def workers(self) -> list[WorkerCard]:
-        """Returns the workers that are alive, sorted by name."""
+        """Returns the workers that are alive, sorted by name.
+
+        Raises the server's error where there is none because the server has no memory for what they announce.
+        """
         await self._redis.zremrangebyscore(WORKERS, "-inf", time.time())
         names = await self._redis.zrange(WORKERS, 0, -1)
+        if not names:
+            await self._redis.zadd(WORKERS, {"": 0}, xx=True)  # adds nothing; refused without memory
         cards = await self._redis.mget([worker_key(name) for name in names]) if names else []
         return sorted((WorkerCard.model_validate_json(card) for card in cards if card), key=lambda card: card.name)
 

@@ -41,6 +41,12 @@ class Store:
         """How many times a worker has connected in vain: its first commands were refused."""
         return self.refused("ping", "sadd")
 
+    @property
+    def seconds(self) -> int:
+        """The seconds of its own clock."""
+        found: Any = self.redis.client.time()
+        return found[0]
+
     def refused(self, *commands: str) -> int:
         """How many of these commands were refused."""
         found: Any = self.redis.client.info("commandstats")
@@ -149,3 +155,29 @@ async def test_a_worker_that_may_not_wait_for_tickets_waits_for_the_store(
         store.free()
         assert (await fleet.run(model=model)).success
         assert worker.returncode is None
+
+
+async def test_a_run_keeps_its_attempt_however_long_redis_has_no_memory(memory: Store, tmp_path: Path) -> None:
+    lease = 2
+    async with (
+        open_fleet(memory.redis.url, tmp_path / "home", local=False, lease_seconds=lease) as fleet,
+        Counting.open() as counting,
+    ):
+        await fleet.start(program=WORKER)
+        id = await fleet.hand_over(model=effects(tmp_path, counting, "run", delay=0.1), tools=["*"])
+        await fleet.until_event(id, "step_completed")
+        memory.fill()
+        begun = memory.seconds
+        await until(lambda: memory.seconds > begun + 3 * lease)
+        memory.free()
+        result = await fleet.result(id)
+        assert result.attempts == 1
+        assert await check(fleet, counting, result, "run") == []
+
+
+async def test_without_memory_the_service_names_that_and_no_missing_worker(memory: Store, tmp_path: Path) -> None:
+    async with open_fleet(memory.redis.url, tmp_path / "home", local=False) as fleet:
+        assert "no worker is alive" in str(await fleet.service.not_ready())
+        memory.fill()
+        assert memory.cause in str(await fleet.service.not_ready())
+        memory.free()

@@ -1,4 +1,5 @@
--- Renews the leases a worker holds, in one step.
+-- Renews the leases a worker holds, in one step, also on a server without memory: it refuses a command that may need some
+-- only as the first write of a script.
 -- KEYS: leases, then the records · Arguments: lease_ms, runs: for each record id, fence and, where it is known, elapsed_ms
 --   (how much of the run's time is used): if the worker is lost, the next attempt goes on from there
 -- Returns for each 'renewed' (also where it was finished by us meanwhile), 'fenced', or 'cancel': renewed, and asked to
@@ -8,6 +9,7 @@ local leases = KEYS[1]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers = {}
+redis.call('ZREM', leases, '')
 for at, run in ipairs(arguments.runs) do
   local fence, cancel, finisher = unpack(redis.call('HMGET', KEYS[at + 1], 'fence', 'cancel', 'finisher'))
   if fence ~= run.fence then
