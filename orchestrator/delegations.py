@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing, nullcontext
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Self
 
 from ..shared import bus, traceparent
+from ..shared.background import beside
 from ..shared.compound_requests import MergeRequest
 from ..shared.connection import connect
 from ..shared.delegation import Delegation, Status
@@ -437,5 +438,7 @@ async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Del
         Dispatcher(settings, redis_url) as dispatcher,
         published_caps(redis, settings),
     ):
-        store = RunStore(redis, settings.retention_seconds, replicas_of(settings))
-        yield Delegations(settings, store, follower, Fleet(redis), dispatcher)
+        replicas = replicas_of(settings)
+        store = RunStore(redis, settings.retention_seconds, replicas)
+        async with beside(replicas.watch(redis), "the look for lost writes") if replicas else nullcontext():
+            yield Delegations(settings, store, follower, Fleet(redis), dispatcher)

@@ -54,12 +54,12 @@ async def redis_guard(settings: Settings) -> AsyncGenerator[None]:
         if settings.local and is_full(settings.home):
             raise OutOfSpace(no_space(settings.home)) from error
         if isinstance(error, REDIS_DOWN) and not isinstance(error, ReadOnlyError):
-            raise Unavailable(f"{NO_ANSWER} ({error}); nothing was lost, try again in a moment") from error
+            raise Unavailable(f"{NO_ANSWER} ({error}); try again in a moment") from error
         raise Unavailable(_refused(error)) from error
 
 
 def _refused(error: RedisError) -> str:
     known = (cause for mark, cause in NO_WRITES.items() if mark in str(error))
     if cause := _READ_ONLY if isinstance(error, ReadOnlyError) else next(known, None):
-        return f"{NO_WRITES_TAKEN}: {cause}. Nothing was lost; runs that are under way wait, and go on then"
+        return f"{NO_WRITES_TAKEN}: {cause}. Runs that are under way wait, and go on then"
     return f"{REFUSED} ({error}); see the service's log"

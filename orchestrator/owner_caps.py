@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ..shared.background import RepeatedCause, essential
+from ..shared.background import RepeatedCause, beside
 from ..shared.connection import REDIS_ERRORS, shielded
 from ..shared.errors import Misconfigured
 from ..shared.runs.caps import Cap, caps_of_owner
@@ -81,9 +81,5 @@ async def published_caps(redis: Any, settings: Settings) -> AsyncGenerator[None]
             await look()
 
     await look()
-    looking = essential(look_forever(), "the caps of owners")
-    try:
+    async with beside(look_forever(), "the caps of owners"):
         yield
-    finally:
-        looking.cancel()
-        await asyncio.wait({looking})

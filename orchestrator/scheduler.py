@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from ..shared.background import RepeatedCause, essential
+from ..shared.background import RepeatedCause, beside
 from ..shared.connection import shielded
 from ..shared.delegation import Delegation, Status
 from ..shared.errors import KeyReused, NotFound, Refused, SpendCapReached, Unavailable
@@ -42,12 +42,8 @@ async def scheduling(service: Delegations, settings: Settings) -> AsyncGenerator
     if not settings.schedules or settings.temporary:
         yield
         return
-    task = essential(Scheduler(service, settings).forever(), "the scheduler")
-    try:
+    async with beside(Scheduler(service, settings).forever(), "the scheduler"):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
 from ..background import RepeatedCause
-from ..connection import ANSWER_SECONDS, Lasts, Pipe, Script, ScriptCall, database_of
+from ..connection import ANSWER_SECONDS, REDIS_ERRORS, Lasts, Pipe, Script, ScriptCall, database_of, shielded
 from ..errors import Misconfigured, Unavailable
 from ..log import log
 from ..metrics import STORE_LOSSES
@@ -39,6 +39,7 @@ RUN_SECONDS = 60.0
 _SLICE_MS = 50
 """The most that other writes of a process wait behind one for which replicas are waited for."""
 _AGAIN_SECONDS = 0.05
+_LOOK_SECONDS = 2.0
 _KEPT = 10_000
 """How many of the last acknowledged records a process remembers."""
 
@@ -57,6 +58,7 @@ class Replicas:
     number: int = 0
     """The write of that history that was acknowledged last."""
     _records: deque[tuple[str, int, Sequence[str]]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _reporting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _trouble: RepeatedCause = field(default_factory=lambda: RepeatedCause("too few replicas acknowledge writes"))
 
     def call(self, *, adds: bool) -> ScriptCall:
@@ -126,11 +128,29 @@ class Replicas:
             "(`deputize doctor` shows them)"
         )
 
+    async def watch(self, redis: Any) -> None:
+        """Finds out again and again whether the server lacks something: what only reads would never know."""
+        trouble = RepeatedCause("this process does not know whether Redis has lost writes")
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                if self.history:
+                    keys, arguments, _ = self.call(adds=False)
+                    await self.report(await shielded(ACKNOWLEDGE.run(redis, keys, arguments)), redis)
+                trouble.works()
+            except REDIS_ERRORS as error:
+                trouble.failed(error)
+
     async def report(self, counted: Sequence[Any], redis: Any) -> None:
         """Logs where a server lacks what was acknowledged before, with the records that are gone."""
         history, _, here = counted
         if here < 0:
             return
+        async with self._reporting:
+            if self.history:
+                await self._report(history, here, redis)
+
+    async def _report(self, history: str, here: int, redis: Any) -> None:
         known = [each for each in self._records if each[0] == self.history and each[1] > here]
         gone = [key for _, _, keys in known for key in keys if not await redis.exists(key)]
         if gone:

@@ -103,7 +103,7 @@ class Run:
             self._free()
 
     def _free(self) -> None:
-        """Frees what is large: objects of a run refer to each other in circles, and so are collected some runs later."""
+        """Frees what is large: objects of a run refer to each other in circles, and are collected some runs later."""
         self.context.steps.ended.clear()
         if self.loop:
             self.loop.conversation.messages.clear()
