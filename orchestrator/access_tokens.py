@@ -284,7 +284,7 @@ class RequestNote:
     """Why a request that was understood had no effect."""
 
 
-_WHERE = "`deputize token` prints that of a stack on its machine"
+_WHERE = "`deputize token` prints that of a stack on its machine, unless DEPUTIZE_TOKEN is set"
 
 
 def note_of(scope: AsgiScope) -> RequestNote:

@@ -132,7 +132,7 @@ async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = F
             output.note(f"note: the stack on this machine was started with other settings ({others}); its own hold")
         has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
         await loaded
-        async with client_at(stack.url, stack.token) as client:
+        async with client_at(stack.url, token_for(settings, stack)) as client:
             attended = stack.stays or "permission_timeout_seconds" in settings.model_fields_set
             yield Service(client, own, stack.stays, has_workers, attended)
 
@@ -152,7 +152,7 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
             yield Service(client)
         return
     there = lasting_stack(settings)
-    async with client_at(there.url, there.token) as client:
+    async with client_at(there.url, token_for(settings, there)) as client:
         yield Service(client)
 
 
@@ -165,14 +165,16 @@ def lasting_stack(settings: Settings) -> StackInfo:
     return there
 
 
-def own_token(settings: Settings) -> str | None:
-    """Returns the token that the settings have for a service elsewhere."""
-    return settings.token.get_secret_value() if settings.token else None
+def token_for(settings: Settings, stack: StackInfo | None = None) -> str | None:
+    """Returns the token of the settings, else the one that this machine's stack keeps for its user."""
+    if settings.token:
+        return settings.token.get_secret_value()
+    return stack.token if stack else None
 
 
 def client_at_url(settings: Settings) -> Client:
     """Returns a client of the service that ``DEPUTIZE_URL`` names."""
-    return client_at(settings.url or "", own_token(settings))
+    return client_at(settings.url or "", token_for(settings))
 
 
 def client_at(url: str, token: str | None) -> Client:

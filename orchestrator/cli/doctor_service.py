@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...shared.errors import DeputizeError, Misconfigured, OutOfSpace, RepositoryFailed, Unauthorized
 from ...shared.promises import Finding
 from ...shared.text import count
-from .connect import own_token
+from .connect import token_for
 
 if TYPE_CHECKING:
     from ...shared.fleet import WorkerCard
@@ -230,11 +230,9 @@ async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGene
     if settings.url is None and stack is None:
         yield Finding("!", "service", "none runs on this machine", "run `deputize up`, or set DEPUTIZE_URL")
         return
-    url, token = settings.url, own_token(settings)
-    if url is None and stack is not None:
-        url, token = stack.url, stack.token
+    url = settings.url or (stack.url if stack else "")
     try:
-        async with Client(url or "", token) as client:
+        async with Client(url, token_for(settings, None if settings.url else stack)) as client:
             workers, version = await client.workers(), client.version
     except DeputizeError as error:
         yield Finding("✗", "service", str(error), _service_remedy(error))
@@ -256,7 +254,7 @@ def _service_remedy(error: DeputizeError) -> str:
     from ..home import OF_REDIS
 
     if isinstance(error, Unauthorized):
-        return "correct DEPUTIZE_TOKEN"
+        return "correct DEPUTIZE_TOKEN; without it, the token of the stack on this machine is used"
     if isinstance(error, OutOfSpace):
         return "free some space there; the service needs no restart"
     if str(error).startswith(OF_REDIS):

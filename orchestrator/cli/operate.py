@@ -27,8 +27,8 @@ from .connect import (
     full_id,
     lasting_stack,
     load_settings,
-    own_token,
     stack_here,
+    token_for,
 )
 from .errors import Exit
 from .stack import page_link, stop_stack
@@ -58,7 +58,7 @@ async def _running(settings: Settings) -> AsyncGenerator[Client]:
     stack = None if settings.url else stack_here(settings)
     if settings.url is None and stack is None:
         raise Unavailable("no service runs on this machine; `deputize up --detach` starts one, or set DEPUTIZE_URL")
-    async with client_at(stack.url, stack.token) if stack else client_at_url(settings) as client:
+    async with client_at(stack.url, token_for(settings, stack)) if stack else client_at_url(settings) as client:
         yield client
 
 
@@ -208,7 +208,7 @@ def open_(only_prints: bool) -> None:
 
     settings = load_settings()
     stack = None if settings.url else lasting_stack(settings)
-    url, token = (stack.url, stack.token) if stack else ((settings.url or "").rstrip("/"), own_token(settings) or "")
+    url, token = stack.url if stack else (settings.url or "").rstrip("/"), token_for(settings, stack) or ""
     link = page_link(url, token)
     output.line(link)
     if only_prints or not any(environment().get(name) for name in DESKTOP):

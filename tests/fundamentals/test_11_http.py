@@ -31,7 +31,7 @@ async def test_without_the_token_nothing_is_answered(http: httpx2.AsyncClient) -
         "type": "urn:deputize:unauthorized",
         "title": "Unauthorized",
         "detail": "no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN; "
-        "`deputize token` prints that of a stack on its machine",
+        "`deputize token` prints that of a stack on its machine, unless DEPUTIZE_TOKEN is set",
         "errors": [],
     }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import tomllib
 from hashlib import sha256
@@ -12,9 +14,9 @@ from typing import Any
 import pytest
 
 from deputize.orchestrator.cli.doctor import token_row
-from deputize.orchestrator.home import kept_token
+from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, kept_token, open_private, try_lock, write_info
 from tests.orchestrator.command_line import deputize
-from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served, settings
 
 
@@ -213,6 +215,23 @@ async def test_a_stacks_own_token_can_be_exchanged_and_that_of_the_settings_not(
     with_file: dict[str, Any] = {"DEPUTIZE_NO_TOKEN": "1", "DEPUTIZE_TOKENS_FILE": str(tokens)}
     third = await deputize("token", "rotate", DEPUTIZE_HOME=str(home), **with_file)
     assert (third.code, third.out.strip()) == (0, kept_token(home))
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["status"], ["workers"], ["cancel", "--all"], ["logs", "@last"], ["permissions"]]
+)
+async def test_a_token_that_is_set_is_the_one_that_this_machines_stack_gets(tmp_path: Path, command: list[str]) -> None:
+    here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "cwd": tmp_path}
+    service, using = FakeService(), settings(no_token=False, token="right")
+    service.fleet.append(worker_card())
+    with open_private(tmp_path / SUPERVISOR_LOCK, "ab") as lock:
+        assert try_lock(lock, fcntl.LOCK_EX)
+        async with served(service, using) as url:
+            write_info(tmp_path, StackInfo(os.getpid(), url, "right", "redis://nowhere", None, 1, stays=True))
+            kept = await deputize(*command, **here)
+            wrong = await deputize(*command, DEPUTIZE_TOKEN="wrong", **here)
+    assert "not a token" not in kept.err
+    assert (wrong.code, "this is not a token of the service" in wrong.err) == (3, True), wrong.err
 
 
 async def test_a_token_that_is_added_to_the_file_of_a_service_is_accepted_at_once(tmp_path: Path) -> None:
