@@ -181,7 +181,7 @@ def _check_directory(path: Path, settings: Settings) -> None:
     if not path.is_absolute():
         problem = "must be an absolute path on the worker's machine"
     elif sources is None and not settings.local:
-        problem = "no directory may be copied from here; set DEPUTIZE_WORKSPACE_SOURCES to the allowed roots"
+        problem = "may not be copied: with DEPUTIZE_REDIS_URL none may, until DEPUTIZE_WORKSPACE_SOURCES names roots"
     elif sources is not None and not any(path.resolve().is_relative_to(root) for root in sources):
         problem = f"is not below an allowed root ({', '.join(map(str, sources))}); see DEPUTIZE_WORKSPACE_SOURCES"
     elif is_in_one(path.resolve(), settings.private):

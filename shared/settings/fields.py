@@ -307,7 +307,7 @@ class SettingsFields(_Table):
     workspace_root: AbsolutePath | None = None
     """Where workspaces live; default: ``workspaces`` below ``home``."""
     workspace_sources: Annotated[list[Path] | None, COMMA_SEPARATED] = None
-    """Roots from which directory workspaces may be copied. Unset: none, or any with the embedded stack."""
+    """Roots from which directory workspaces may be copied. Unset: any with the embedded Redis, else none."""
     snapshot_store: str | None = Field(default=None, pattern="^[a-z0-9]+://")
     """Where workers also keep the snapshots of runs, as ``s3://BUCKET/PREFIX``, so that a run goes on where another
     machine's disk is lost. Credentials are those of the variables ``AWS_…``."""

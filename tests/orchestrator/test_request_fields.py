@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deputize.orchestrator.request_checks import check_requests
 from deputize.orchestrator.request_fields import located_in, request_of
 from deputize.shared.errors import Invalid
 from deputize.shared.limits import Limits
 from deputize.shared.request import DelegationRequest, DirectoryWorkspace
+from deputize.shared.settings import Settings
 
 
 def test_fields_beside_a_request_are_its_defaults() -> None:
@@ -43,3 +47,27 @@ def test_a_relative_directory_begins_where_the_caller_is() -> None:
 def test_a_relative_directory_below_a_folder_whose_name_is_no_text_is_refused() -> None:
     with pytest.raises(Invalid, match=r"^workspace/path: there is half of a character"):
         located_in(Path("/base\udcff"), DelegationRequest(task="t", workspace="src"))
+
+
+@pytest.mark.parametrize(
+    ("sources", "local", "why"),
+    [
+        (None, True, None),
+        (
+            None,
+            False,
+            "may not be copied: with DEPUTIZE_REDIS_URL none may, until DEPUTIZE_WORKSPACE_SOURCES names roots",
+        ),
+        ([], False, "is not below an allowed root"),
+        ("self", False, None),
+    ],
+)
+def test_a_directory_needs_an_allowed_root_unless_redis_is_embedded(
+    tmp_path: Path, sources: Any, local: bool, why: str | None
+) -> None:
+    (folder := tmp_path / "work").mkdir()
+    roots = [tmp_path] if sources == "self" else sources
+    using = Settings.load(environ={}, home=tmp_path / "home", workspace_sources=roots, local=local)
+    request = DelegationRequest.model_validate({"task": "t", "workspace": {"kind": "directory", "path": str(folder)}})
+    with pytest.raises(Invalid, match=f"^workspace path '{folder}' {why}") if why else nullcontext():
+        check_requests([request], [], using, batch=False)
