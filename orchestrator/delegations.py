@@ -244,6 +244,8 @@ class Delegations(Service):
         wanted: dict[str, Any] = {"session": session, "labels": labels or {}, "parent": parent}
         wanted["owner"] = self.ownership.only
         if for_review:
+            if cursor:
+                raise Invalid.of([{"pointer": "/cursor", "detail": "a list for a review has one page; leave it out"}])
             return await self._for_review(status, limit, wanted)
         page = await self._lists.list(status=status, limit=limit, cursor=cursor, **wanted)
         items = await permissions.with_pending(self.store.redis, page.items)

@@ -21,7 +21,7 @@ from ..shared.fleet import PreparedEnvironment, ToolCard, WorkerCard
 from ..shared.kept_step import ToolAgentStep
 from ..shared.limits import Limits
 from ..shared.message import MessageMode, SentMessage
-from ..shared.permission import PermissionOutcome, PermissionRequest
+from ..shared.permission import Outcome, PermissionRequest
 from ..shared.proof.file import Proof
 from ..shared.request import DelegationRequest, Deliver
 from ..shared.runs.capacity import EndpointCapacity
@@ -31,9 +31,23 @@ from ..shared.runs.notification import Notification
 from ..shared.schedule import Schedule
 from ..shared.status_counts import StatusCounts
 from ..shared.webhooks import Webhook
-from ..shared.wire import Wire
+from ..shared.wire import Data, Wire
 from .audit_log import AuditPage
 from .operation import Operation, operations_of, performed
+from .parameters import (
+    AuditCursor,
+    Bytes,
+    Cursor,
+    DelegationId,
+    Group,
+    Key,
+    Name,
+    PageSize,
+    Position,
+    Positive,
+    Reason,
+    Seconds,
+)
 from .scopes import MCP_PATH, Scope
 from .uploads import AcceptedUpload
 from .workspace_files import FileList
@@ -105,11 +119,11 @@ class Operations:
         self,
         *,
         status: Status | None = None,
-        session: str | None = None,
+        session: Name | None = None,
         labels: Mapping[str, str] | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-        parent: str | None = None,
+        limit: PageSize = 50,
+        cursor: Cursor | None = None,
+        parent: DelegationId | None = None,
         for_review: bool = False,
     ) -> PageOf:
         """Returns a filtered page, newest first; ``cursor`` is that of the previous page.
@@ -125,7 +139,7 @@ class Operations:
         ...
 
     @Operation("GET /v1/delegations/{id}", _READ, "get_delegation", 200, (404, 422))
-    async def get(self, id: str, wait: float = 0) -> Delegation:
+    async def get(self, id: str, wait: Seconds = 0) -> Delegation:
         """Returns the delegation when it is finished, after ``wait`` seconds, or at once where it is paused."""
         ...
 
@@ -157,17 +171,17 @@ class Operations:
         ...
 
     @Operation("GET /v1/delegations/{id}/artifacts/{name}", _READ, "get_artifact", 200, (404, 422))
-    async def artifact(self, id: str, name: str, version: int | None = None) -> str:
+    async def artifact(self, id: str, name: str, version: Positive | None = None) -> str:
         """Returns an artifact of an ended run, by default its latest version."""
         ...
 
     @Operation("GET /v1/permissions", _READ, "list_permissions", 200, (422,), "permissions")
-    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
+    async def permissions(self, delegation: DelegationId | None = None) -> list[PermissionRequest]:
         """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
         ...
 
     @Operation("GET /v1/delegations/{id}/events", _READ, "stream_events", 200, (404, 422), "events")
-    async def events(self, id: str, after: int = 0) -> list[Envelope]:
+    async def events(self, id: str, after: Position = 0) -> list[Envelope]:
         """Returns the stored events after ``after``."""
         ...
 
@@ -185,7 +199,7 @@ class Operations:
         ...
 
     @Operation("GET /v1/webhooks", _READ, "list_notifications", 200, (404, 422), "webhooks")
-    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
+    async def webhooks(self, delegation: DelegationId | None = None) -> list[Notification]:
         """Returns the notifications of a delegation's webhook, or those of all that have not been delivered."""
         ...
 
@@ -203,7 +217,7 @@ class Operations:
 
     @Operation("POST /v1/delegations:prune", _ADMIN, "prune_delegations", 200, _BODY)
     async def prune(
-        self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
+        self, older_than: Seconds | None = None, keep_bytes: Bytes | None = None, *, dry_run: bool = False
     ) -> Pruned:
         """Removes finished delegations: those that ended that many seconds ago (default: a setting).
 
@@ -212,7 +226,7 @@ class Operations:
         ...
 
     @Operation("GET /v1/cost", _READ, "get_cost", 200, (422,), "cost")
-    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
+    async def cost(self, by: Group = "day", since: datetime | None = None) -> CostReport:
         """Returns what the delegations cost that were accepted since then; ``by`` groups them.
 
         Also the caps on money with their use, and forecasts of the delegations that run.
@@ -220,7 +234,7 @@ class Operations:
         ...
 
     @Operation("GET /v1/audit", _ADMIN, "list_audit_entries", 200, (422,), "audit")
-    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+    async def audit(self, limit: PageSize = 50, cursor: AuditCursor | None = None) -> AuditPage:
         """Returns a page of the audit log, newest first; ``cursor`` is that of the previous page."""
         ...
 
@@ -294,19 +308,19 @@ class Service(Operations):
 
     @Operation("POST /v1/delegations/{id}/continue", _SUBMIT, "continue_delegation", 202, _NEW)
     async def continue_(
-        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
+        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: Key | None = None
     ) -> AcceptedDelegation:
         """Goes on with a finished delegation: a new one over its conversation and its files, with limits of its own."""
         ...
 
     @Operation("POST /v1/delegations/{id}/retry", _SUBMIT, "retry_delegation", 202, _NEW)
     async def retry(
-        self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
+        self, id: str, *, from_turn: Positive | None = None, idempotency_key: Key | None = None
     ) -> AcceptedDelegation:
         """Hands the task of a finished delegation over again, as a new one; ``from_turn`` keeps what precedes it."""
         ...
 
-    def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
+    def follow(self, id: str, after: Position = 0) -> AsyncGenerator[Envelope]:
         """Yields every event after ``after``, then the live ones, up to ``run_finished``."""
         ...
 
@@ -357,10 +371,10 @@ class Service(Operations):
     async def answer_permission(
         self,
         id: str,
-        outcome: PermissionOutcome,
+        outcome: Outcome,
         *,
-        reason: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
+        reason: Reason | None = None,
+        arguments: Mapping[str, Data] | None = None,
         by: str | None = None,
     ) -> None:
         """Answers a call that waits for permission. Raises Conflict for a second answer.

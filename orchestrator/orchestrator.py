@@ -19,14 +19,15 @@ from ..shared.compound_requests import MergeRequest
 from ..shared.delegation import Data, Delegation, Status, ToolAgentResult
 from ..shared.errors import Conflict, DeputizeError, Invalid, KeyReused, Misconfigured
 from ..shared.events import Envelope, RunFinished
-from ..shared.limits import Limits
+from ..shared.limits import LimitFields, Limits
 from ..shared.message import MessageMode
 from ..shared.patches.merge import Planned
-from ..shared.permission import PermissionOutcome, parse_outcome
+from ..shared.permission import PermissionOutcome
 from ..shared.redis_access import reached
 from ..shared.request import DelegationRequest, Deliver
 from ..shared.settings import Settings
 from .apply import ApplyOptions, directory_here, take_over
+from .checked_arguments import CheckedArguments
 from .client import Client
 from .delegate_tool import DelegateTool, ToolAnswer, delegate_tool
 from .delegations import open_service
@@ -36,7 +37,6 @@ from .operations import MergeReport, Operations, Service, follow_unless_paused, 
 from .packing import pack
 from .request_fields import MergeFields, SubmitFields, ToolFields, request_of, validated
 from .results_in_order import ended, in_order
-from .sendable import SendableOnly
 from .stack import stack_in_use
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Orchestrator(Operations):
         settings, self._loop = self._settings, asyncio.get_running_loop()
         if settings.url:
             token = settings.token.get_secret_value() if settings.token else None
-            self._service = SendableOnly(await self._exit.enter_async_context(Client(settings.url, token)))
+            self._service = CheckedArguments(await self._exit.enter_async_context(Client(settings.url, token)))
             return self
         async with AsyncExitStack() as opening:
             if settings.redis_url is not None:
@@ -117,7 +117,7 @@ class Orchestrator(Operations):
                 )
             assert settings.redis_url is not None
             service = await opening.enter_async_context(open_service(settings, settings.redis_url))
-            self._service = SendableOnly(service)
+            self._service = CheckedArguments(service)
             self._exit = opening.pop_all()
         return self
 
@@ -333,10 +333,11 @@ class Orchestrator(Operations):
             await ended(results)
 
     async def continue_(
-        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
+        self, id: str, text: str, limits: Limits | LimitFields | None = None, *, idempotency_key: str | None = None
     ) -> Delegation:
         """Goes on with a finished delegation: a new one over its conversation and its files, started at once."""
-        return (await self.service.continue_(id, text, limits, idempotency_key=idempotency_key)).delegation
+        asked: Any = limits  # the service reads them
+        return (await self.service.continue_(id, text, asked, idempotency_key=idempotency_key)).delegation
 
     async def retry(self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None) -> Delegation:
         """Hands the task of a finished delegation over again, as a new one, started at once.
@@ -379,11 +380,8 @@ class Orchestrator(Operations):
         arguments: dict[str, Any] | None = None,
     ) -> None:
         """Answers a call that waits; ``outcome`` is also an alias: ``approve``, ``deny``. A second answer: Conflict."""
-        try:
-            parsed = parse_outcome(outcome)
-        except ValueError as error:
-            raise Invalid(str(error)) from None
-        await self.service.answer_permission(id, parsed, reason=reason, arguments=arguments)
+        asked: Any = outcome  # the service reads it
+        await self.service.answer_permission(id, asked, reason=reason, arguments=arguments)
 
     async def send(self, id: str, text: str) -> str:
         """Sends a message, which the model reads before its next turn; its id is that of the receipt, ``message_read``.

@@ -34,6 +34,7 @@ from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES, now
 from ..shared.workspaces import IS_PRIVATE, UPLOAD_POINTER, is_in_one, upload_link, use_upload
 from .delivery import check_git
+from .request_fields import validated
 
 MAX_SUGGESTIONS = 5
 MAX_NAMED = 50
@@ -129,6 +130,7 @@ async def _is_known(redis: Any, request: DelegationRequest, owner: str) -> bool:
 
 def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Settings, owner: str | None) -> None:
     check_sizes(request)
+    validated(DelegationRequest, request.to_dict())  # a request that was made of another one, too, has to be readable
     if reason := unknown_agent(request.agent, settings.agents):
         raise Invalid.at("/agent", reason)
     if reason := unknown_environment(request.environment, settings.environments):

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from .errors import TooLarge
+from .errors import Invalid, TooLarge
 from .ids import new_id
 from .wire import Request, Timestamp, Wire, now
 
@@ -15,6 +15,9 @@ MAX_MESSAGE_BYTES = 16 * 1024
 """Bytes of a message's text in UTF-8."""
 MAX_UNREAD = 20
 """Messages of one delegation that its model has not read yet."""
+
+
+NO_TEXT = "a message needs a text; only with the mode wrapUp it may be left out"
 
 
 class MessageMode(StrEnum):
@@ -35,7 +38,7 @@ class MessageRequest(Request):
     @model_validator(mode="after")
     def _has_text(self) -> Self:
         if self.mode is MessageMode.STEER and not self.text.strip():
-            raise ValueError("a message needs a text; only with the mode wrapUp it may be left out")
+            raise ValueError(NO_TEXT)
         return self
 
 
@@ -60,7 +63,9 @@ class Message(SentMessage):
 
     @classmethod
     def new(cls, text: str, mode: MessageMode, by: str | None = None) -> Self:
-        """Returns a message that is sent now. Raises ``TooLarge``."""
+        """Returns a message that is sent now. Raises ``TooLarge``, and Invalid without one where it needs one."""
+        if mode is MessageMode.STEER and not text.strip():
+            raise Invalid.of([{"pointer": "/text", "detail": NO_TEXT}])
         if (size := len(text.encode())) > MAX_MESSAGE_BYTES:
             raise TooLarge(f"the text has {size:,} bytes, over {MAX_MESSAGE_BYTES:,}; put long material into a file")
         return cls(message_id=new_id("msg"), text=text if text.strip() else "", mode=mode, by=by, at=now())

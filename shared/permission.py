@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from .delegation import Step
 from .text import did_you_mean
@@ -47,6 +47,12 @@ def parse_outcome(text: str) -> PermissionOutcome:
         near = did_you_mean(text[:64], list(known), 1, show=repr)
         raise ValueError(f"{text[:64]!r} is not an outcome; {near or 'there are ' + ', '.join(known)}")
     return known[text]
+
+
+Outcome = Annotated[
+    PermissionOutcome, BeforeValidator(lambda given: parse_outcome(given) if isinstance(given, str) else given)
+]
+"""An outcome, which callers may write as an alias."""
 
 
 class EditDetails(Wire):
@@ -155,17 +161,12 @@ class PermissionAnswer(Wire):
 class PermissionReply(Request):
     """A person's answer."""
 
-    outcome: PermissionOutcome
+    outcome: Outcome
     """Also ``approve``, ``allow``, ``y`` for ``proceed_once`` and ``deny``, ``reject``, ``n`` for ``cancel``."""
     reason: str | None = Field(default=None, max_length=2000)
     """For the model, where the answer is ``cancel``."""
     arguments: dict[str, Data] | None = None
     """For ``modify``: all arguments of the call, changed."""
-
-    @field_validator("outcome", mode="before")
-    @classmethod
-    def _parsed(cls, outcome: Any) -> Any:
-        return parse_outcome(outcome) if isinstance(outcome, str) else outcome
 
 
 class PermissionSubject(Wire):

@@ -102,7 +102,7 @@ def _forms(model: type[BaseModel]) -> tuple[set[str], set[str], set[str]]:
     without_null, structured, numbers = set[str](), set[str](), set[str]()
     for name, field in model.model_fields.items():
         kinds = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else [field.annotation]
-        kinds = [get_origin(kind) or kind for kind in kinds]
+        kinds = [get_origin(kind) or kind for kind in map(_bare, kinds)]
         names = {name, field.alias or name}
         if not field.is_required() and NoneType not in kinds:
             without_null |= names

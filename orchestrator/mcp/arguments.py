@@ -10,7 +10,7 @@ from ...shared.compound_requests import Batch
 from ...shared.delegation import Status
 from ...shared.errors import Invalid
 from ...shared.ids import ID
-from ...shared.permission import ALIASES, PermissionOutcome, PermissionReply
+from ...shared.permission import ALIASES, Outcome, PermissionOutcome, PermissionReply
 from ...shared.request import MAX_ENTRIES, MAX_NAME, DelegationRequest
 from ...shared.runs.permission_fields import delegation_of
 from ...shared.wire import LONGEST_SHOWN, Request, explain
@@ -94,7 +94,7 @@ class PendingArguments(Request):
 class AnswerArguments(PermissionReply):
     permission_id: Annotated[str, AfterValidator(_is_permission_id)]
     """The request, prm_…; `pending_permissions` lists them."""
-    outcome: Annotated[PermissionOutcome, WithJsonSchema({"type": "string", "enum": [*PermissionOutcome, *ALIASES]})]
+    outcome: Annotated[Outcome, WithJsonSchema({"type": "string", "enum": [*PermissionOutcome, *ALIASES]})]
     """`proceed_always` and its like also allow what `remembers` of the request lists; `modify` needs `arguments`."""
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from fastapi import Depends, Header, Path, Query
-from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
@@ -15,16 +14,16 @@ from ...shared.compound_requests import Batch, MergeRequest
 from ...shared.delegation import Delegation, Status
 from ...shared.disk_usage import Pruned
 from ...shared.errors import Conflict, Invalid, TooLarge
-from ...shared.ids import ID
 from ...shared.limits import Limits
 from ...shared.message import MAX_MESSAGE_BYTES, MessageRequest, SentMessage
-from ...shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, DelegationRequest, Deliver
+from ...shared.request import MAX_ENTRIES, MAX_REQUEST_BYTES, DelegationRequest, Deliver
 from ...shared.text import count
 from ...shared.webhooks import Webhook
 from ...shared.wire import Request
 from ..access_tokens import RequestNote, name_of_caller
 from ..dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
 from ..operations import AcceptedDelegation, Items, MergeReport, PageOf
+from ..parameters import Bytes, Cursor, DelegationId, Key, Name, PageSize, Positive, Seconds
 from ..scopes import Scope
 from ..sse import until_disconnect
 from .handlers import Id, handles, may_read, shown
@@ -49,34 +48,20 @@ class Filter(Request):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-def spelled(pattern: re.Pattern[str], what: str) -> AfterValidator:
-    """Returns a validator for ``what``: texts that match the pattern as a whole."""
-
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise ValueError(f"is not {what}")
-        return text
-
-    return AfterValidator(check)
-
-
-DelegationId = Annotated[str, Field(max_length=MAX_NAME), spelled(ID, "the id of a delegation")]
-
-
 class DelegationFilter(Filter):
     """What to list, newest first."""
 
     status: Status | None = None
     """Only those with this status."""
-    session: str | None = Field(default=None, max_length=MAX_NAME)
+    session: Name | None = None
     """Only those that were submitted with this ``sessionId``."""
     parent: DelegationId | None = None
     """Only those that were submitted with this ``parentId``, as long as the record of that one is kept."""
     label: list[str] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """``key:value``; given more than once, all must match."""
-    limit: int = Field(default=50, ge=1, le=500)
+    limit: PageSize = 50
     """The most delegations of a page."""
-    cursor: Annotated[str, Field(max_length=MAX_NAME), spelled(ID, "the nextCursor of a page")] | None = None
+    cursor: Cursor | None = None
     """The ``nextCursor`` of the previous page."""
     for_review: bool = False
     """Only those that ended with changed files, in the order in which they are worth a review."""
@@ -99,9 +84,9 @@ class DelegationFilter(Filter):
 class Prune(Request):
     """What to remove: finished delegations of an age, or as many as it takes to keep only so many bytes of files."""
 
-    older_than_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    older_than_seconds: Seconds | None = None
     """Only those that ended this many seconds ago. Null: with `keepBytes` all, else the service's setting."""
-    keep_bytes: int | None = Field(default=None, ge=0, le=2**63)
+    keep_bytes: Bytes | None = None
     """Only as many of them, those that ended first, as it takes until the files of the others take no more bytes than
     this on disk. Null: all of them."""
     dry_run: bool = False
@@ -190,9 +175,7 @@ async def get_delegation(
     service: Service,
     id: Id,
     http: HttpRequest,
-    wait: Annotated[
-        float, Query(ge=0, allow_inf_nan=False, description="Seconds to wait for its end, at most 60 count.")
-    ] = 0,
+    wait: Annotated[Seconds, Query(description="Seconds to wait for its end, at most 60 count.")] = 0,
 ) -> Delegation:
     """Returns the delegation; with ``wait`` as soon as it is finished, or after that many seconds (at most 60)."""
     if not wait:
@@ -232,7 +215,7 @@ async def get_artifact(
     service: Service,
     id: Id,
     name: Annotated[str, Path(description="The name of the artifact.", examples=["report.md"])],
-    version: Annotated[int | None, Query(ge=1, description="Null: the latest one.")] = None,
+    version: Annotated[Positive | None, Query(description="Null: the latest one.")] = None,
 ) -> PlainTextResponse:
     """Returns an artifact of the run, by default its latest version."""
     return PlainTextResponse(await service.artifact(id, name, version))
@@ -248,16 +231,16 @@ class Continue(Request):
     """The further task."""
     limits: Limits | None = None
     """Null: those that the finished delegation was given."""
-    idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
+    idempotency_key: Key | None = None
     """A repeated request with the same key returns the first delegation instead of a second one."""
 
 
 class Retry(Request):
     """How a finished delegation is done again."""
 
-    from_turn: int | None = Field(default=None, ge=1)
+    from_turn: Positive | None = None
     """The turn of its run to begin with; conversation and files are as they were before it. Null: from the start."""
-    idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
+    idempotency_key: Key | None = None
     """A repeated request with the same key returns the first delegation instead of a second one."""
 
 

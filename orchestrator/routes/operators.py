@@ -6,34 +6,28 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import Query
-from pydantic import Field, field_validator
 from starlette.responses import PlainTextResponse
 
 from ...shared.errors import Unavailable
 from ...shared.fleet import own_version
-from ...shared.request import MAX_NAME
-from ...shared.runs.cost import CostReport, check_group
+from ...shared.runs.cost import CostReport
 from ...shared.wire import Wire
-from ..audit_log import CURSOR, AuditPage
+from ..audit_log import AuditPage
 from ..dependencies import Service
 from ..metrics.exposition import MEDIA_TYPE
+from ..parameters import AuditCursor, Group, PageSize
 from ..problems import problem_response, problem_responses
-from .delegations import Filter, spelled
+from .delegations import Filter
 from .handlers import guarded_router, handles, open_router
 
 
 class CostFilter(Filter):
     """Whose cost to add up, and how."""
 
-    by: str = Field(default="day", max_length=MAX_NAME)
+    by: Group = "day"
     """``day``, ``model``, ``session``, ``label``, ``label:KEY`` or ``delegation``: the ten most expensive."""
     since: datetime | None = None
     """Only delegations accepted since then; without an offset it is UTC."""
-
-    @field_validator("by")
-    @classmethod
-    def _known(cls, by: str) -> str:
-        return check_group(by)
 
 
 @handles("cost")
@@ -48,9 +42,9 @@ async def get_cost(service: Service, wanted: Annotated[CostFilter, Query()]) -> 
 class AuditFilter(Filter):
     """Which page of the log."""
 
-    limit: int = Field(default=50, ge=1, le=500)
+    limit: PageSize = 50
     """The most entries of a page."""
-    cursor: Annotated[str, Field(max_length=64), spelled(CURSOR, "the nextCursor of a page")] | None = None
+    cursor: AuditCursor | None = None
     """The ``nextCursor`` of the previous page."""
 
 

@@ -19,14 +19,13 @@ from ...shared.runs.notification import Notification
 from ...shared.runs.permission_fields import delegation_of
 from ...shared.wire import Wire
 from ..dependencies import Note, Service, body_chunks, body_of, document
+from ..parameters import MAX_SEQ, DelegationId, Position
 from ..sse import EventStream, event_json
 from ..uploads import Upload
 from ..workspace_files import FileList
-from .delegations import DelegationId, Filter
+from .delegations import Filter
 from .handlers import Id, handles
 
-MAX_SEQ = 2**53 - 1
-"""The largest integer that every JSON reader represents exactly."""
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "`event:` is the type, `data:` one line of JSON; `id:` the seq, where one can resume from it",
@@ -40,7 +39,7 @@ LIST = {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/Even
 
 
 async def _position(
-    after: Annotated[int, Query(ge=0, le=MAX_SEQ, description="Only events whose `seq` is above this number.")] = 0,
+    after: Annotated[Position, Query(description="Only events whose `seq` is above this number.")] = 0,
     last_event_id: Annotated[
         str | None, Header(alias="Last-Event-ID", description="The same as `after`, which it overrides.")
     ] = None,

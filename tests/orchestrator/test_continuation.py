@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,24 @@ async def test_a_continued_delegation_has_the_whole_conversation_with_files_and_
         said.index(words) for words in ("the first task", "A is done.", "now also b")
     )
     assert (await whole.service.get(first.delegation_id)).result == first
+
+
+@pytest.mark.parametrize(
+    ("pointer", "changed"),
+    [
+        ("/idempotencyKey", {"idempotency_key": ""}),
+        ("/fromTurn", {"from_turn": 0}),
+        ("/labels", {"labels": {str(number): "" for number in range(101)}}),
+    ],
+)
+async def test_a_copy_of_a_request_that_could_not_be_read_is_refused(
+    whole: Whole, pointer: str, changed: dict[str, Any]
+) -> None:
+    copied = DelegationRequest(task="one").model_copy(update=changed)
+    with pytest.raises(Invalid) as refused:
+        await whole.service.create(copied)
+    assert [each["pointer"] for each in refused.value.errors] == [pointer]
+    assert (await whole.service.list()).items == []
 
 
 async def test_a_continued_one_can_be_continued(whole: Whole) -> None:

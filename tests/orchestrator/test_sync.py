@@ -347,6 +347,7 @@ async def test_a_finished_one_is_continued_with_limits_of_its_own(url: str, serv
             new = orchestrator.continue_(first.id, "and now this", Limits(max_turns=3), idempotency_key="k")
             assert (new.request.continues, new.request.limits.max_turns) == (first.id, 3)
             assert new.request.idempotency_key == "k"
+            assert orchestrator.continue_(first.id, "and this", {"max_turns": 4}).request.limits.max_turns == 4
 
     await asyncio.to_thread(script)
 

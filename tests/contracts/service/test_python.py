@@ -160,9 +160,9 @@ UNSENDABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "wrap_up": ("text", {"id": new_id(), "text": HALF}),
     "continue_": ("text", {"id": new_id(), "text": HALF}),
     "retry": ("idempotency_key", {"id": new_id(), "idempotency_key": HALF}),
-    "list": ("labels", {"labels": {"name": HALF}}),
+    "list": ("labels/name", {"labels": {"name": HALF}}),
     "permissions": ("delegation", {"delegation": HALF}),
-    "answer_permission": ("arguments", {"id": "prm_1", "outcome": "modify", "arguments": {"path": HALF}}),
+    "answer_permission": ("arguments/path", {"id": "prm_1", "outcome": "modify", "arguments": {"path": HALF}}),
     "artifact": ("name", {"id": new_id(), "name": HALF}),
     "deliver": ("branch", {"id": new_id(), "wanted": {"branch": HALF}}),
     "merge": ("ids/0", {"ids": [HALF]}),
@@ -181,6 +181,71 @@ async def test_half_of_a_character_is_refused_by_every_operation_that_takes_text
         with pytest.raises(Invalid, match=rf"^{field}: there is half of a character, .*; write the whole") as caught:
             await call(name.removesuffix("_session"), **given)
         assert [each["pointer"] for each in caught.value.errors] == [f"/{field}"], name
+
+
+ID, TEXT = new_id(), "text"
+WRONG: list[tuple[str, str, dict[str, Any]]] = [
+    *(("retry", "idempotency_key", {"id": ID, "idempotency_key": key}) for key in ("", 5, "k" * 300)),
+    *(("retry", "from_turn", {"id": ID, "from_turn": turn}) for turn in (0, -1, 2.5, "x", True)),
+    *(
+        ("continue_", "idempotency_key", {"id": ID, "text": TEXT, "idempotency_key": key})
+        for key in ("", 5, "k" * 3000)
+    ),
+    ("continue_", "text", {"id": ID, "text": 5}),
+    ("continue_", "limits/max_turns", {"id": ID, "text": TEXT, "limits": {"max_turns": 0}}),
+    ("list", "status", {"status": "runing"}),
+    ("list", "cursor", {"cursor": "zzz"}),
+    *(("list", "limit", {"limit": limit}) for limit in (0, -3, 10_000)),
+    *(("list", "labels", {"labels": labels}) for labels in ("a=b", ["a:b"])),
+    *(("events", "after", {"id": ID, "after": after}) for after in (-1, "abc", 1.5)),
+    *(("follow", "after", {"id": ID, "after": after}) for after in (-1, 10**30)),
+    *(("send", "text", {"id": ID, "text": text}) for text in (5, ["x"])),
+    ("wrap_up", "text", {"id": ID, "text": 5}),
+    ("deliver", "wanted", {"id": ID, "wanted": "main"}),
+    ("try_webhook", "webhook", {"webhook": "http://example.com"}),
+    ("cost", "since", {"since": "yesterday"}),
+    ("prune", "older_than", {"older_than": "1d"}),
+    ("prune", "keep_bytes", {"keep_bytes": -1}),
+    ("answer_permission", "outcome", {"id": "prm_1", "outcome": None}),
+    ("answer_permission", "reason", {"id": "prm_1", "outcome": "deny", "reason": 5}),
+    ("answer_permission", "arguments", {"id": "prm_1", "outcome": "modify", "arguments": "x"}),
+    *(("get", "wait", {"id": ID, "wait": wait}) for wait in ("a", float("nan"), -1)),
+    ("artifact", "version", {"id": ID, "name": "a", "version": 0}),
+    ("permissions", "delegation", {"delegation": "dlg"}),
+    ("audit", "cursor", {"cursor": "zzz"}),
+    ("file", "path", {"id": ID, "path": 5}),
+]
+
+
+async def test_a_wrong_argument_is_refused_with_its_name_before_anything_is_done(desk: Desk, call: Call) -> None:
+    for name, field, given in WRONG:
+        with pytest.raises(Invalid) as caught:
+            await call(name, **given)
+        assert [each["pointer"] for each in caught.value.errors] == [f"/{field}"], (name, given)
+
+
+async def test_a_wrong_argument_leaves_no_record(desk: Desk, call: Call) -> None:
+    id = await accepted(desk.service)
+    await desk.finish(id)
+    for name, field, given in WRONG:
+        if name in ("retry", "continue_"):
+            with pytest.raises(Invalid, match=field):
+                await call(name, **given | {"id": id})
+    assert [each.id for each in (await call("list")).items] == [id]
+
+
+async def test_arguments_that_exclude_each_other_are_refused(call: Call) -> None:
+    with pytest.raises(Invalid, match="a list for a review has one page"):
+        await call("list", cursor=ID, for_review=True)
+    for text in ("", " "):
+        with pytest.raises(Invalid, match="a message needs a text"):
+            await call("send", ID, text)
+
+
+async def test_arguments_have_the_forms_that_requests_have(desk: Desk, call: Call) -> None:
+    id = await accepted(desk.service)
+    assert [each.id for each in (await call("list", status="queued")).items] == [id]
+    assert await call("events", id, after="0") != []
 
 
 async def test_the_path_of_a_file_may_hold_bytes_that_are_no_text(call: Call) -> None:
