@@ -306,7 +306,7 @@ class Delegations(Service):
 
     async def cancel(self, id: str) -> Delegation:
         await self.store.cancel(id)
-        return await self.store.get(id)
+        return await self.store.get(id, in_outline=True)
 
     async def send(
         self, id: str, text: str = "", mode: MessageMode = MessageMode.STEER, *, by: str | None = None

@@ -62,6 +62,8 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
     for row in replica_rows(info, settings.redis.replicas, losses):
         yield row
     yield _clock(clock)
+    if unread := await _unread(url):
+        yield _unreadable(unread)
 
 
 async def _permissions(url: str) -> Finding:
@@ -165,6 +167,28 @@ def _following(info: Mapping[str, Any]) -> int:
     silent = sum(each.get("state") != "online" or int(each.get("lag", 0)) > _LAG_SECONDS for each in known)
     # With a min-replicas-max-lag of its own the server has counted, and refuses by that number.
     return min(connected - silent, int(info.get("min_slaves_good_slaves", connected)))
+
+
+async def _unread(url: str) -> list[str]:
+    """Returns the ids of records that this version cannot read; none where Redis does not let them be read."""
+    from redis.exceptions import RedisError
+
+    from ...shared.connection import connect
+    from ...shared.runs.record_lists import RecordLists
+    from ...shared.runs.store import RunStore
+
+    with suppress(RedisError, OSError):
+        async with connect(url) as redis:
+            return await RecordLists(RunStore(redis, retention_seconds=0)).unreadable()
+    return []
+
+
+def _unreadable(ids: Sequence[str]) -> Finding:
+    found = f"{count(len(ids), 'delegation')} that this version cannot read: {', '.join(ids[:5])}"
+    more = ", …" if len(ids) > 5 else ""
+    return Finding(
+        "!", "records", found + more, f"use a newer version, or: deputize cancel {ids[0]}, then deputize prune"
+    )
 
 
 def _clock(theirs: int) -> Finding:

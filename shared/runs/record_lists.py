@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..delegation import Delegation, Status
+from ..log import log
 from ..status_counts import StatusCounts
 from ..text import shortened
 from .cost import PAGE, fields_of_records
@@ -19,6 +20,10 @@ from .store import RunStore
 
 LOOKED_THROUGH = 51
 """Complete records that are read at a time: a page of the usual size, and whether another one follows."""
+LOOKED_THROUGH_FOR_UNREADABLE = 500
+"""Records, the unfinished ones first."""
+_WARNED = 10_000
+"""Ids of records that cannot be read that a process remembers."""
 FILED_AT_A_TIME = 500
 """Ids of a set that are read at a time."""
 Wanted = tuple[Status | None, str | None, Mapping[str, str], str | None]
@@ -45,6 +50,7 @@ class RecordLists:
     def __init__(self, store: RunStore) -> None:
         self._redis: Any = store.redis
         self._many = store.many
+        self._warned: set[str] = set()
 
     async def list(
         self,
@@ -59,19 +65,37 @@ class RecordLists:
     ) -> Page:
         """Returns a page, newest first, with long texts cut. The cursor is the last id of the previous page.
 
+        What this version cannot read is left out, with a warning in the log: a list is for all the others.
         ``owner``: whose; None for all. With ``parent`` only the delegations that were submitted as its children, as
         long as its own record is kept.
         """
-        items: list[Delegation] = []
+        items, unread = list[Delegation](), list[str]()
         children = None if parent is None else sorted(await self._redis.smembers(children_key(parent)), reverse=True)
         wanted, count, ids = (status, session, labels, owner), 1, [cursor or "~"]  # after every id
         while len(items) <= limit and len(ids) == count:
             # A record may be megabytes in size: no more of them are read at a time than needed.
             count = LOOKED_THROUGH if session == "" else min(LOOKED_THROUGH, limit + 1 - len(items))
             ids = await self._matching(wanted, ids[-1], count, children)
-            items += [brief(each) for each in await self._many(ids, sets_of(*wanted)) if matches(each, *wanted)]
+            found = await self._many(ids, sets_of(*wanted), unread)
+            items += [brief(each) for each in found if matches(each, *wanted)]
+        self._warn(unread)
         more = len(items) > limit
         return Page(items[:limit], items[limit - 1].id if more else None)
+
+    def _warn(self, unread: Sequence[str]) -> None:
+        if new := [id for id in unread if id not in self._warned]:
+            self._warned = {*unread} if len(self._warned) > _WARNED else self._warned | {*new}
+            log.warning("%s cannot be read by this version, and is in no list", ", ".join(new))
+
+    async def unreadable(self) -> list[str]:
+        """Returns the ids, of the unfinished and the newest delegations, whose records this version cannot read."""
+        most = LOOKED_THROUGH_FOR_UNREADABLE
+        ids = await self._redis.zrange(LEASES, 0, most - 1)
+        ids = [*dict.fromkeys([*ids, *await self._redis.zrevrangebylex(INDEX, "+", "-", 0, most)])][:most]
+        unread: list[str] = []
+        for start in range(0, len(ids), LOOKED_THROUGH):
+            await self._many(ids[start : start + LOOKED_THROUGH], (), unread)
+        return unread
 
     async def counts(self, owner: str | None = None) -> StatusCounts:
         """Returns how many delegations there are of each status: of an owner, or all."""

@@ -7,7 +7,6 @@ can write nothing. All scripts are idempotent. Keys of one delegation share a ha
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,9 +57,9 @@ from .record import (
     kept_run,
     not_found,
     published,
-    resource,
 )
 from .spend import SPEND
+from .unreadable import UNREADABLE, outline, readable
 from .unstarted import ending, state_of
 
 if TYPE_CHECKING:
@@ -73,11 +72,7 @@ START_CLAIMS = 3
 """How many times ``claim_seconds`` such a process has until it claims the run: it starts an interpreter before."""
 UNREAD_MS = 5000
 """Milliseconds until the next ticket of a delegation that this version cannot read."""
-UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.error)
-"""What a record of another version raises where it is read: a field that is not known, another form of a known one.
-
-What this version does not know may be a limit or a check, so it is not passed over.
-"""
+LEFT = "%s is left to a worker of a newer version; `deputize cancel` ends it"
 RENEW, RELEASE, LAPSE = map(Script, ("renew", "release", "lapse"))
 OUTAGE, PACE, PREFIX = map(Script, ("outage", "pace", "prefix"))
 CLAIM, STALLED = Script("queue", "standstills", "claim"), Script("standstills", "stalled")
@@ -241,7 +236,7 @@ class RunStore:
             kept = await self._kept(id) if int(fields["attempt"]) > 1 else ([], {}, None, None)
             return Claim.of(id, fields, kept)
         except UNREADABLE as error:
-            log.warning("%s is left to a worker of a newer version", id, extra={"cause": repr(error)[:300]})
+            log.warning(LEFT, id, extra={"cause": repr(error)[:300]})
             return await self._leave_unread(id, fields["fence"])
 
     async def _kept(self, id: str) -> KeptRun:
@@ -253,22 +248,43 @@ class RunStore:
         if await RELEASE.run(self.redis, [record_key(id), LEASES], left) == "cancelled":
             await self.cancel(id)
 
-    async def get(self, id: str) -> Delegation:
-        """Returns the delegation. Raises ``NotFound`` if the id never existed or its retention is over."""
+    async def get(self, id: str, *, in_outline: bool = False) -> Delegation:
+        """Returns the delegation, ``in_outline`` also one that this version cannot read, which raises ``Conflict``.
+
+        Raises ``NotFound`` if the id never existed or its retention is over.
+        """
         fields = await self.redis.hgetall(record_key(id))
         if not fields:
             raise not_found(id)
-        return resource(id, fields)
+        try:
+            return readable(id, fields)
+        except Conflict:
+            if in_outline:
+                return outline(id, fields)
+            raise
 
-    async def many(self, ids: Sequence[str], sets: Sequence[str] = ()) -> list[Delegation]:
-        """Returns those of ``ids`` whose records exist, in their order; removes the others from ``sets``, too."""
+    async def many(
+        self, ids: Sequence[str], sets: Sequence[str] = (), unread: list[str] | None = None
+    ) -> list[Delegation]:
+        """Returns those of ``ids`` whose records exist, in their order; removes the others from ``sets``, too.
+
+        What this version cannot read is left out and added to ``unread``, or raises ``Conflict`` without that.
+        """
         async with self.redis.pipeline(transaction=False) as pipeline:
             for id in ids:
                 pipeline.hgetall(record_key(id))
             records = await pipeline.execute()
         if expired := [id for id, fields in zip(ids, records, strict=True) if not fields]:
             await forget(self.redis, expired, sets)
-        return [resource(id, fields) for id, fields in zip(ids, records, strict=True) if fields]
+        found: list[Delegation] = []
+        for id, fields in zip(ids, records, strict=True):
+            try:
+                found += [readable(id, fields)] if fields else []
+            except Conflict:
+                if unread is None:
+                    raise
+                unread.append(id)
+        return found
 
     async def ended(self, ids: Sequence[str]) -> dict[str, str]:
         """Returns when each finished delegation ended (ISO time); "" for those without a record."""

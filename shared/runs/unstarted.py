@@ -42,10 +42,10 @@ def ending(
     ``ended`` are fields of the result; the events ``before`` precede the last one. With ``kind`` the webhook is
     notified of that, and not of the end.
     """
-    output = None if json.loads(state["request"]).get("outputSchema") is None else "missing"
+    output = "missing" if _asks_for_output(state["request"]) else None
     unread, attempts = [message for message in undelivered if message.text], int(state["attempt"])
     result = ToolAgentResult(**ended, delegation_id=id, attempts=attempts, output_status=output, undelivered=unread)
-    finished, webhook = RunFinished(result=result), state[WEBHOOK]
+    finished, webhook = RunFinished(result=result), _webhook(state[WEBHOOK])
     number = int(state["seq"]) + len(before) + 1
     return {
         "id": id,
@@ -62,8 +62,24 @@ def ending(
         "counts": counted(finished),
         "queue": WAITING_RUNS,
         "webhooks": webhooks_queue(kind) if kind else WEBHOOKS,
-        "notifications": queued(id, Webhook.model_validate_json(webhook) if webhook else None, number, finished, kind),
+        "notifications": queued(id, webhook, number, finished, kind),
     }
+
+
+def _asks_for_output(request: str) -> bool:
+    """Returns whether a stored request has a schema; False for another form, with which it is to end, too."""
+    try:
+        return json.loads(request).get("outputSchema") is not None
+    except (ValueError, AttributeError):
+        return False
+
+
+def _webhook(text: str) -> Webhook | None:
+    """Returns the webhook; None for one that only a newer version can read, so that its delegation can end."""
+    try:
+        return Webhook.model_validate_json(text) if text else None
+    except ValueError:
+        return None
 
 
 def numbered(id: str, state: Mapping[str, str], events: Sequence[Event]) -> list[str]:

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deputize.orchestrator.cli.doctor_service import redis_rows
 from deputize.orchestrator.delegations import Delegations, open_service
+from deputize.shared.delegation import Status
+from deputize.shared.errors import Conflict
 from deputize.shared.events import Envelope
 from deputize.shared.request import After, DelegationRequest
 from deputize.shared.runs.keys import EVENTS, LEASES, channel, events_key, history_key, record_key
+from deputize.shared.runs.record_lists import RecordLists
 from deputize.shared.runs.upstreams import settle
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, say, script
@@ -161,6 +165,53 @@ async def test_the_service_shows_delegations_of_a_newer_one(bench: Bench, servic
     assert [each.id for each in (await service.list()).items] == [id]
     assert [each.event.type for each in await service.events(id)] == ["run_queued"]
     assert (await service.cancel(id)).status == "cancelled"
+
+
+UNREADABLE: Sequence[dict[str, Any]] = (
+    {"idempotencyKey": ""},
+    {"fromTurn": 0},
+    {"approvalMode": "novel"},
+    {"limits": {"maxTurns": -1}},
+)
+
+
+@pytest.mark.parametrize("fields", UNREADABLE, ids=repr)
+async def test_a_list_leaves_out_what_cannot_be_read_and_it_can_be_cancelled_and_pruned(
+    bench: Bench, service: Delegations, fields: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    older, bad, newer = [await bench.accept(DelegationRequest(task=f"task {n}")) for n in range(3)]
+    await asks_for(bench, bad, **fields)
+    page = await service.list(limit=1)
+    assert [each.id for each in page.items] == [newer]
+    page = await service.list(limit=1, cursor=page.next_cursor)
+    assert ([each.id for each in page.items], page.next_cursor) == ([older], None)
+    assert [each.id for each in (await service.list(status=Status.QUEUED)).items] == [newer, older]
+    left_out = [record.getMessage() for record in caplog.records if "is in no list" in record.getMessage()]
+    assert left_out == [f"{bad} cannot be read by this version, and is in no list"]
+    assert await RecordLists(bench.store).unreadable() == [bad]
+    with pytest.raises(Conflict, match=f"deputize cancel {bad}"):
+        await service.get(bad)
+    ended = await service.cancel(bad)
+    assert (ended.id, ended.status, ended.request.task) == (bad, "cancelled", "task 1")
+    await service.prune(older_than=0)
+    assert await RecordLists(bench.store).unreadable() == []
+
+
+@pytest.mark.parametrize(("field", "text"), [("webhook", "{}"), ("request", "[]"), ("request", "novel")])
+async def test_one_ends_whatever_its_record_has_there(
+    bench: Bench, service: Delegations, id: str, field: str, text: str
+) -> None:
+    await bench.store.redis.hset(record_key(id), field, text)
+    assert (await service.cancel(id)).status == "cancelled"
+
+
+async def test_doctor_names_what_cannot_be_read_and_the_remedy(bench: Bench, redis_url: str, id: str) -> None:
+    using = bench.settings.model_copy(update={"redis_url": redis_url})
+    assert not [row async for row in redis_rows(using, None) if row.name == "records"]
+    await asks_for(bench, id, idempotencyKey="")
+    (row,) = [row async for row in redis_rows(using, None) if row.name == "records"]
+    assert (row.state, row.detail) == ("!", f"1 delegation that this version cannot read: {id}")
+    assert f"deputize cancel {id}" in row.remedy
 
 
 async def test_events_of_a_newer_worker_are_passed_over(bench: Bench, service: Delegations, id: str) -> None:
