@@ -98,6 +98,14 @@ def open_private(path: Path, mode: str) -> IO[bytes]:
     return open(path, mode, opener=partial(os.open, mode=0o600))
 
 
+def open_lock(home: Path) -> IO[bytes]:
+    """Opens the supervisor's lock. Raises Misconfigured for a home that cannot be written."""
+    try:
+        return open_private(home / SUPERVISOR_LOCK, "ab")
+    except OSError as error:
+        raise unusable(home, error) from None
+
+
 def try_lock(file: IO[bytes], how: int) -> bool:
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)

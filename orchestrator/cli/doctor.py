@@ -27,6 +27,7 @@ import click
 from ...shared.errors import Misconfigured, ScopeMissing, Unauthorized
 from ...shared.promises import PROMISES, Finding
 from ...shared.text import count
+from ..home import FULL
 from . import completion, output
 from .connect import load_settings, stack_here
 from .errors import Exit
@@ -42,6 +43,7 @@ _MOUNTED = Path("/run/secrets")
 _END_SECONDS = 15.0
 """For the process to remove what it has made, once it is not needed any more."""
 _SERVICE_REMEDY = "run no service before this is mended, and report it"
+_OTHERWISE = "correct the named mistake, or report it"
 _OF_OTHERS = "ghp_Zk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQr"
 _OF_WORKERS = ("sandbox", "ripgrep", "pdf", "open files")
 """Rows about what only workers need."""
@@ -123,7 +125,7 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
     """Yields every row as soon as it is known. The promises are tried meanwhile."""
     from .doctor_service import credential_rows, git_row, redis_rows, service_rows, signing_row
 
-    home = _home(settings)
+    home = home_row(settings)
     stack = stack_here(settings) if home.state == "✓" else None
     redis_url = settings.redis_url or (stack.redis_url if stack else None)
     async with promises_asked(settings, redis_url, workspace) as asked:
@@ -134,7 +136,7 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
             *signing_row(settings),
             *credential_rows(settings),
             home,
-            _disk(settings),
+            disk_row(settings),
             token_row(settings),
             _model(settings),
             *key_rows(models=settings.models),
@@ -158,7 +160,7 @@ async def model_rows(settings: Settings, model: str) -> AsyncGenerator[Finding]:
             yield row
 
 
-def _home(settings: Settings) -> Finding:
+def home_row(settings: Settings) -> Finding:
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=settings.home):
@@ -167,13 +169,19 @@ def _home(settings: Settings) -> Finding:
         return Finding("✗", "home", f"{settings.home}: {error.strerror}", "set DEPUTIZE_HOME to a folder you can write")
 
 
-def _disk(settings: Settings) -> Finding:
-    folder = next(path for path in (settings.workspaces, *settings.workspaces.parents) if path.exists())
+def disk_row(settings: Settings) -> Finding:
+    folder = next(path for path in (settings.workspaces, *settings.workspaces.parents) if _is_visible(path))
     free = shutil.disk_usage(folder).free
     detail = f"{free / 1024**3:.1f} GiB free for workspaces at {folder}"
     if free < SPACE_WANTED:
         return Finding("✗" if free < SPACE_NEEDED else "!", "disk", detail, "free some, or set DEPUTIZE_WORKSPACE_ROOT")
     return Finding("✓", "disk", detail)
+
+
+def _is_visible(path: Path) -> bool:
+    with suppress(OSError):  # below a private folder of another user
+        return path.exists()
+    return False
 
 
 def token_row(settings: Settings) -> Finding:
@@ -221,7 +229,7 @@ def key_rows(mounted: Path = _MOUNTED, models: Mapping[str, ModelSettings] = {})
     exposed = [name for name in names if environ.get(name, "").strip()]
     files = {name: path for name in names if (path := environ.get(f"{name}_FILE", "").strip())}
     files |= {f"[models.{name}] ({path})": path for name, table in models.items() for path in table.files}
-    if opened := [name for name, path in files.items() if Path(path).exists() and _is_open(Path(path), mounted)]:
+    if opened := [name for name, path in files.items() if _is_visible(Path(path)) and _is_open(Path(path), mounted)]:
         paths = " ".join(files[name] for name in opened)
         yield Finding("!", "keys", f"other users may read the file of {', '.join(opened)}", f"chmod 600 {paths}")
     if exposed:
@@ -297,11 +305,9 @@ async def _answer(process: asyncio.subprocess.Process) -> list[Finding]:
     if await process.wait():
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
         why = last or f"exit code {process.returncode}"
-        return [
-            Finding(
-                "✗", "promises", f"the program that tries them failed: {why}", "correct the named mistake, or report it"
-            )
-        ]
+        is_full = any(os.strerror(number) in why for number in FULL)
+        remedy = f"free some space at {tempfile.gettempdir()}, or set TMPDIR" if is_full else _OTHERWISE
+        return [Finding("✗", "promises", f"the program that tries them failed: {why}", remedy)]
     return [Finding(**row) for row in json.loads(output)]
 
 

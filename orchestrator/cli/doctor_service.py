@@ -51,7 +51,8 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
             with suppress(ResponseError):  # a provider's server may not allow CONFIG
                 info |= await redis.config_get("appendfsync", "min-replicas-to-write")
     except (RedisError, OSError, ValueError) as error:
-        yield Finding("✗", "redis", f"does not answer: {error}", "start it, or correct DEPUTIZE_REDIS_URL")
+        what = "refuses" if isinstance(error, ResponseError) else "does not answer"
+        yield Finding("✗", "redis", f"{what}: {error}", _redis_remedy(settings))
         return
     yield Finding("✓", "redis", f"{_server(info)}, answers in {took * 1000:.1f} ms")
     yield await _permissions(url)
@@ -64,6 +65,17 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
     yield _clock(clock)
     if unread := await _unread(url):
         yield _unreadable(unread)
+
+
+def _redis_remedy(settings: Settings) -> str:
+    from ..home import is_full, no_space
+
+    if settings.redis_url is not None:
+        return "start it, or correct DEPUTIZE_REDIS_URL"
+    if is_full(settings.home):
+        return f"{no_space(settings.home)}; it starts again by itself then"
+    log = settings.home / "logs/redis.log"
+    return f"{log} has the reason; `deputize up --detach --replace` starts the stack anew"
 
 
 async def _permissions(url: str) -> Finding:

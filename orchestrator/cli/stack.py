@@ -95,7 +95,7 @@ def stop_stack(settings: Settings) -> bool:
 
     Raises Conflict for the stack of a command, which ends with it, unless that ends in a moment.
     """
-    from ..home import SUPERVISOR_LOCK, open_private, try_lock
+    from ..home import open_lock, try_lock
     from ..stack import ask_to_stop
 
     if (stack := stack_here(settings)) and not stack.stays:
@@ -103,7 +103,7 @@ def stop_stack(settings: Settings) -> bool:
         stack = stack_here(settings)
     if stack and not stack.stays:
         raise Conflict("the stack here belongs to a command that uses it, and ends with it; interrupt that command")
-    with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
+    with open_lock(settings.home) as lock:
         if try_lock(lock, fcntl.LOCK_EX):
             return False
         asked, slow = False, time.monotonic() + SLOW_SECONDS
@@ -158,10 +158,10 @@ def _model(settings: Settings) -> str:
 
 def _wait_for_unused_stack(settings: Settings) -> None:
     """Waits for an unused stack to stop, so that `up` or `stop` right after a `run` does not fail."""
-    from ..home import SUPERVISOR_LOCK, open_private, read_info, try_lock
+    from ..home import open_lock, read_info, try_lock
 
     began = time.monotonic()
-    with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
+    with open_lock(settings.home) as lock:
         while not try_lock(lock, fcntl.LOCK_EX):
             # A stopping stack removes its description first; while that exists, the stack may be a lasting one.
             patience = UNUSED_SECONDS if read_info(settings.home) else STOPPING_SECONDS

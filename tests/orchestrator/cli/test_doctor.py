@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 
-from deputize.orchestrator.cli.doctor import chosen_sandbox, key_rows
+from deputize.orchestrator.cli.doctor import chosen_sandbox, disk_row, home_row, key_rows
 from deputize.orchestrator.cli.doctor_service import (
     credential_rows,
     redis_rows,
@@ -312,6 +312,28 @@ def test_it_reads_the_tokens_of_hosts_and_looks_for_a_sandbox_that_reaches_them(
         ("✗", True)
     }
     assert [*credential_rows(settings(**own, url="http://127.0.0.1:1"))] == []
+
+
+def test_a_private_home_of_another_user_has_a_row_with_the_remedy(tmp_path: Path) -> None:
+    need_root()
+    using = settings(home=tmp_path / "private" / "home")
+    using.home.parent.mkdir(mode=0o700)
+    os.seteuid(65534)
+    try:
+        home, disk = home_row(using), disk_row(using)
+    finally:
+        os.seteuid(0)
+    assert (home.state, home.remedy) == ("✗", "set DEPUTIZE_HOME to a folder you can write")
+    assert "private" not in disk.detail.replace(str(using.home), "")
+
+
+@pytest.mark.parametrize(("external", "remedy"), [(True, "correct DEPUTIZE_REDIS_URL"), (False, "logs/redis.log")])
+async def test_the_remedy_for_redis_names_what_is_set(tmp_path: Path, external: bool, remedy: str) -> None:
+    nowhere = f"redis://127.0.0.1:{free_port()}"
+    stack = StackInfo(os.getpid(), "http://nowhere", "", nowhere, None, 0)
+    using = settings(home=tmp_path, **({"redis_url": nowhere} if external else {}))
+    row = (await by_name(redis_rows(using, stack)))["redis"]
+    assert (row.state, remedy in row.remedy) == ("✗", True)
 
 
 async def test_a_wrong_setting_is_a_row_too(tmp_path: Path) -> None:

@@ -82,6 +82,13 @@ async def test_an_odd_answer_is_one_line(head: bytes) -> None:
         assert_one_line(await asyncio.to_thread(invoked, url, "list"), 3)
 
 
+@pytest.mark.parametrize("command", [["stop"], ["up", "--port", "0"]])
+async def test_a_home_whose_lock_cannot_be_written_has_a_remedy(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "supervisor.lock").symlink_to(tmp_path / "nowhere" / "lock")
+    done = await deputize(*command, DEPUTIZE_HOME=str(tmp_path), DEPUTIZE_MODEL="scripted")
+    assert (done.code, done.err.endswith("; set DEPUTIZE_HOME\n")) == (3, True), done.err
+
+
 async def test_a_home_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     for home in ("/proc/deputize", "/dev/null/x", str(tmp_path / ("x" * 300))):
         done = await deputize("list", DEPUTIZE_HOME=home, DEPUTIZE_MODEL="scripted")
