@@ -123,7 +123,8 @@ def _print_usage_error(error: click.ClickException) -> None:
     error.show(shown)
     message = error.format_message()
     # The usage before it has several lines; the message contains user input, which must be escaped.
-    text = shown.getvalue().replace(click.unstyle(message), visible(message))
+    one_line = " ".join(message.split()) if isinstance(error, click.MissingParameter) else message
+    text = shown.getvalue().replace(click.unstyle(message), visible(one_line))
     output.block(text.rstrip("\n"), err=True)
 
 

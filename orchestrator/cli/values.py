@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -108,15 +108,25 @@ class Finite(click.FloatRange):
     """A finite number, or an amount of units: ``nan`` and ``inf`` would pass every range check or none."""
 
     units: Mapping[str, int] = {}
+    example = ""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found = _AMOUNT.fullmatch(value) if isinstance(value, str) else None
         unit = found and self.units.get(found[2].lower())
         amount: Any = float(found[1]) * unit if found and unit else value
+        if self.example and isinstance(amount, str) and not _is_number(amount):
+            self.fail(f"{value!r} is not a {self.name} such as {self.example}", param, ctx)
         number = super().convert(amount, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
+
+
+def _is_number(value: str) -> bool:
+    with suppress(ValueError):
+        float(value)
+        return True
+    return False
 
 
 class Duration(Finite):
@@ -124,6 +134,7 @@ class Duration(Finite):
 
     name = "duration"
     units = _SECONDS
+    example = "90s, 15min, 24h or 7d"
 
 
 class Size(Finite):
@@ -131,6 +142,7 @@ class Size(Finite):
 
     name = "size"
     units = _BYTES
+    example = "500MB or 1.5GiB"
 
 
 class StrictCommand(click.Command):

@@ -28,11 +28,13 @@ _HARMLESS = {"FROM", "WORKDIR", "LABEL", "ARG", "MAINTAINER", "CMD"}
 _FETCHES = re.compile(r"^[^#\n]*\b(apt|apt-get|apk|curl|wget|uvx|uv|pip3?|npm|npx)\b", re.MULTILINE)
 _CANARY = re.compile(r"\A(?:\s*(?:<!--.*canary.*-->|#.*canary.*)\n)+", re.IGNORECASE)
 """Lines that mark benchmark files for those who collect texts; Harbor does not show them either."""
+_SHOWN = 10
+"""How many problems of a folder are named."""
 _WHAT_NEXT = "Run it with Harbor itself, or make a task of it whose programs and files are on this machine"
 
 
 def harbor_lines(folder: Path) -> bytes:
-    """Returns the tasks of a folder, or of the folders in it, as JSON lines. Raises Invalid with every problem."""
+    """Returns the tasks of a folder, or of the folders in it, as JSON lines. Raises Invalid with the problems."""
     places = [folder] if _is_task(folder) else sorted(each for each in folder.iterdir() if _is_task(each))
     if not places:
         raise Invalid(f"{folder} has no task.toml, and no folder in it has one; give a folder of Harbor's tasks")
@@ -43,7 +45,8 @@ def harbor_lines(folder: Path) -> bytes:
         except (ValueError, OSError) as error:
             problems.append(f"{place}: {error}")
     if problems:
-        raise Invalid("\n".join([*problems, f"{_WHAT_NEXT}."]))
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise Invalid(f"{'; '.join(problems[:_SHOWN])}{more}. {_WHAT_NEXT}.")
     return "\n".join(lines).encode()
 
 

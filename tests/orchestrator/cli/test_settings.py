@@ -287,7 +287,8 @@ async def test_an_audit_log_of_several_pages_has_a_cursor(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        (["ci"], 2, "--scope"),
+        (["ci"], 2, "'--scope'. Choose from: read, submit, "),
+        (["ci", "--scope", "read", "--expires", "2020-01-01"], 2, "is not a duration such as 90s, 15min, 24h or 7d"),
         (["ci", "--scope", "write"], 2, "'write'"),
         (["default", "--scope", "read"], 2, "DEPUTIZE_TOKEN"),
         (["a b", "--scope", "read"], 2, "NAME"),

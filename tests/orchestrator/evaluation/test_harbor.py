@@ -106,6 +106,7 @@ def test_what_needs_a_container_or_a_network_is_refused_with_the_reason(
         harbor_lines(tmp_path)
     assert why in refused.value.detail
     assert "good" not in refused.value.detail
+    assert "\n" not in refused.value.detail
     assert refused.value.detail.endswith(
         "Run it with Harbor itself, or make a task of it whose programs and files are on this machine."
     )
