@@ -42,15 +42,15 @@ def keep_last_logs(home: Path) -> None:
         log_file.replace(log_file.with_suffix(".log.1"))
 
 
-def last_line(log_file: Path, without: Container[str] = ()) -> str:
-    """Returns the last message in a program's log that has none of these levels; "" if there is none.
+def last_line(log_file: Path, without: Container[str] = (), since: int = 0) -> str:
+    """Returns the last message in a program's log, from byte ``since`` on, that has none of these levels, or "".
 
     Those of asyncio do not count if there is another one: what it finds when a program exits, such as a result that
     nothing has read, is not why it exits.
     """
     try:
         with log_file.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            file.seek(max(since, os.fstat(file.fileno()).st_size - TAIL_BYTES))
             lines = file.read(TAIL_BYTES).decode("utf-8", "replace").split("\n")
     except OSError:
         return ""
@@ -66,6 +66,18 @@ def last_line(log_file: Path, without: Container[str] = ()) -> str:
         if logger != "asyncio":
             return message[:MAX_LINE_CHARS]
     return last
+
+
+def ended_because(code: int, log_file: Path, since: int) -> str:
+    """Returns why a program ended with this code: the signal, or its last error, else the last line that it logged.
+
+    What it logged before a signal is not why that was sent.
+    """
+    if code < 0:
+        with suppress(ValueError):
+            return f"by the signal {signal.Signals(-code).name}"
+    last_error = last_line(log_file, ("debug", "info", "warning"), since)
+    return last_error or last_line(log_file, since=since) or "it logged nothing"
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,8 @@ class Child:
         self.program = program
         self._home = home
         self._log = home / "logs" / f"{program.name}.log"
+        self._log_began = 0
+        """Size of the log when the process that runs was started."""
         self._process: asyncio.subprocess.Process | None = None
         self.was_ready = False
         """Whether the stack was ready once: from then on the program is restarted without limit."""
@@ -110,7 +124,7 @@ class Child:
             if self._stopping.is_set():
                 return
             ends += 1
-            why = last_line(self._log) or "it logged nothing"
+            why = ended_because(code, self._log, self._log_began)
             if code == EXIT_MISCONFIGURED:
                 raise Misconfigured(f"{why} (from {self._log})")
             if not self.was_ready and ends >= EARLY_ENDS:
@@ -128,6 +142,7 @@ class Child:
 
     async def _run_once(self) -> int:
         with self._log.open("ab") as output:
+            self._log_began = output.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *self.program.command,
                 stdin=asyncio.subprocess.DEVNULL,

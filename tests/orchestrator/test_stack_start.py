@@ -14,7 +14,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from deputize.orchestrator.child import last_line
+from deputize.orchestrator.child import ended_because, last_line
 from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.home import StackInfo, holder, kept_token, prepare_home, renewed_token, write_info
 from deputize.orchestrator.stack import (
@@ -60,6 +60,10 @@ def logged(message: str, logger: str = "deputize.worker") -> str:
     return json.dumps({"at": "now", "level": "error", "logger": logger, "message": message})
 
 
+def _at(level: str, message: str) -> str:
+    return logged(message).replace('"error"', f'"{level}"')
+
+
 @contextmanager
 def held(home: Path) -> Iterator[int]:
     """A process that holds the supervisor's lock and does nothing more."""
@@ -87,6 +91,28 @@ def held(home: Path) -> Iterator[int]:
 def test_the_last_message_of_a_log_is_shown(lines: list[str], shown: str, tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("\n".join(lines))
     assert last_line(tmp_path / "a.log") == shown
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "why"),
+    [
+        (-9, ["Ready to accept connections"], "by the signal SIGKILL"),
+        (-11, [logged("the policy is wrong")], "by the signal SIGSEGV"),
+        (1, [logged("the policy is wrong"), _at("info", "Task succeeded in 15 s")], "the policy is wrong"),
+        (1, [logged("the policy is wrong"), _at("warning", "slow")], "the policy is wrong"),
+        (1, [_at("critical", "no memory"), _at("debug", "slow")], "no memory"),
+        (1, [_at("info", "Task succeeded in 15 s")], "Task succeeded in 15 s"),
+        (1, ["Fatal error, can't open config file"], "Fatal error, can't open config file"),
+        (1, [], "it logged nothing"),
+    ],
+)
+def test_a_program_ended_by_its_signal_or_its_last_error(code: int, lines: list[str], why: str, tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(logged("of the process before") + "\n")
+    before = log.stat().st_size
+    with log.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    assert ended_because(code, log, before) == why
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows which process holds a lock")
