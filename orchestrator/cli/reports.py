@@ -44,7 +44,9 @@ def audit(limit: int, cursor: str | None, as_json: bool) -> None:
     """
     page = ask(lambda client: client.audit(limit, cursor))
     head = ("at", "token", "client", "request", "status", "delegations")
-    output.table(page.items, head, _row, "no request has changed anything or was refused yet", as_json=as_json)
+    # An entry that counts several requests is written after them. As JSON they are in the order of their cursors.
+    items = page.items if as_json else sorted(page.items, key=lambda item: item.at, reverse=True)
+    output.table(items, head, _row, "no request has changed anything or was refused yet", as_json=as_json)
     if page.next_cursor:
         output.note(f"there are more: --cursor {page.next_cursor}")
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tomllib
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,14 @@ async def test_an_audit_log_of_several_pages_has_a_cursor(tmp_path: Path) -> Non
             await deputize("run", f"task {number}", "--detach", DEPUTIZE_URL=url)
         first = await deputize("audit", "--limit", "2", DEPUTIZE_URL=url)
         rest = await deputize("audit", "--cursor", "2-0", DEPUTIZE_URL=url)
+        counted = service.log[0].model_copy(update={"id": "9-0", "at": service.log[0].at - timedelta(days=1)})
+        service.log.append(counted)
+        table = (await deputize("audit", DEPUTIZE_URL=url)).out.splitlines()
+        ids = [
+            json.loads(line)["id"] for line in (await deputize("audit", "--json", DEPUTIZE_URL=url)).out.splitlines()
+        ]
+    assert sorted(table[1:], reverse=True) == table[1:]
+    assert ids[0] == "9-0"
     assert (empty.out, "no request" in empty.err) == ("", True)
     assert (len(first.out.splitlines()), "--cursor 2-0" in first.err) == (3, True)
     assert (len(rest.out.splitlines()), "--cursor" in rest.err) == (2, False)
