@@ -114,7 +114,7 @@ class Finite(click.FloatRange):
         found = _AMOUNT.fullmatch(value) if isinstance(value, str) else None
         unit = found and self.units.get(found[2].lower())
         amount: Any = float(found[1]) * unit if found and unit else value
-        if self.example and isinstance(amount, str) and not _is_number(amount):
+        if self.example and amount is value and isinstance(value, str) and not _is_number(value):
             self.fail(f"{value!r} is not a {self.name} such as {self.example}", param, ctx)
         number = super().convert(amount, param, ctx)
         if not math.isfinite(number):
