@@ -57,7 +57,7 @@ async def _client(ctx: click.Context) -> AsyncGenerator[Client]:
     from .connect import client_at, client_at_url, stack_here, token_for
 
     settings = Settings.load(ctx.find_root().params.get("config"))
-    stack = None if settings.url else stack_here(settings)
+    stack = None if settings.url else stack_here(settings, makes_home=False)
     if settings.url is None and stack is None:
         raise Unavailable("no service runs on this machine")
     async with client_at(stack.url, token_for(settings, stack)) if stack else client_at_url(settings) as client:

@@ -89,11 +89,17 @@ def load_settings(**override: Any) -> Settings:
     return settings
 
 
-def stack_here(settings: Settings) -> StackInfo | None:
+def stack_here(settings: Settings, *, makes_home: bool = True) -> StackInfo | None:
     """Returns the stack that runs on this machine, or None. Raises Misconfigured if its home is unusable."""
     from ..home import prepare_home
     from ..stack import running
 
+    with suppress(OSError):  # any other than a home that is missing is reported below
+        try:
+            settings.home.stat()
+        except FileNotFoundError:
+            if not makes_home:
+                return None
     prepare_home(settings.home)
     return running(settings)
 
@@ -158,7 +164,7 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
 
 def lasting_stack(settings: Settings) -> StackInfo:
     """Returns this machine's stack that outlives the commands that use it. Raises Unavailable if there is none."""
-    there = stack_here(settings)
+    there = stack_here(settings, makes_home=False)
     if there is None or not there.stays:
         what = "on this machine" if there is None else "that stays"
         raise Unavailable(f"no service runs {what}; start one with `deputize up --detach` or set DEPUTIZE_URL")

@@ -55,7 +55,7 @@ DESKTOP = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 @asynccontextmanager
 async def _running(settings: Settings) -> AsyncGenerator[Client]:
     """Yields a client of the service that runs, also of one that a command started. Raises Unavailable if none does."""
-    stack = None if settings.url else stack_here(settings)
+    stack = None if settings.url else stack_here(settings, makes_home=False)
     if settings.url is None and stack is None:
         raise Unavailable("no service runs on this machine; `deputize up --detach` starts one, or set DEPUTIZE_URL")
     async with client_at(stack.url, token_for(settings, stack)) if stack else client_at_url(settings) as client:

@@ -82,6 +82,12 @@ async def test_an_odd_answer_is_one_line(head: bytes) -> None:
         assert_one_line(await asyncio.to_thread(invoked, url, "list"), 3)
 
 
+@pytest.mark.parametrize("command", [["status"], ["version"], ["open"]])
+async def test_a_command_that_only_looks_makes_no_home(tmp_path: Path, command: list[str]) -> None:
+    done = await deputize(*command, cwd=tmp_path, DEPUTIZE_HOME="rel")
+    assert (done.code, [*tmp_path.iterdir()]) == (0 if command == ["version"] else 3, []), done.err
+
+
 @pytest.mark.parametrize("command", [["stop"], ["up", "--port", "0"]])
 async def test_a_home_whose_lock_cannot_be_written_has_a_remedy(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "supervisor.lock").symlink_to(tmp_path / "nowhere" / "lock")
