@@ -19,7 +19,7 @@ from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as kombu_redis
 from kombu.utils.json import dumps
 
-from .connection import NO_WRITES
+from .connection import REFUSALS, refuses_for_now
 from .errors import DeputizeError, Misconfigured, Unavailable
 from .log import log, masked
 from .own_process import keep_memory_private
@@ -101,12 +101,12 @@ def _broken_for(error: redis.exceptions.ResponseError) -> redis.exceptions.Redis
 
     To wait for a ticket is a write. A server that becomes a replica ends such a wait (``UNBLOCKED``).
     """
-    words = str(error)
-    is_read_only = isinstance(error, redis.exceptions.ReadOnlyError) or "instance state changed" in words
-    if not is_read_only and not any(mark in words for mark in NO_WRITES):
+    words = str(error).rpartition("caused error: ")[2]  # as a pipeline has them
+    is_for_now = refuses_for_now(error) or REFUSALS.match(words) or "instance state changed" in words
+    if not is_for_now or isinstance(error, redis.exceptions.NoPermissionError):
         return error
     time.sleep(NO_WRITES_SECONDS)
-    return redis.exceptions.ConnectionError(f"Redis takes no writes: {words}")
+    return redis.exceptions.ConnectionError(f"Redis takes no writes: {error}")
 
 
 class SafeSentinelChannel(SafeChannel, kombu_redis.SentinelChannel):
