@@ -10,10 +10,12 @@ from typing import Annotated, Any, Union, get_args
 from pydantic import Field, TypeAdapter, create_model
 
 from ..shared.events import AnyEvent
+from ..shared.request import DelegationRequest
 from ..shared.wire import Timestamp, Wire
 from .operations import ROUTES
 from .problems import Problem, list_of_types
 from .routes import BODIES
+from .short_forms import add_short_forms
 
 EXAMPLES = Path(__file__).with_name("examples.json")
 """Of each operation for its request and its statuses, else by media type; made by ``tests/wire/examples.py``."""
@@ -63,6 +65,7 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
     events = get_args(get_args(AnyEvent)[0])
     flat = [create_model(f"{event.__name__}Event", __base__=(event, EventHead)) for event in events]
     _add_schema(schemas, "Event", Annotated[Union[tuple(flat)], Field(discriminator="type")])  # noqa: UP007 - computed
+    add_short_forms(schemas[DelegationRequest.__name__])
     for schema in schemas.values():
         for name, field in schema.get("properties", {}).items():
             if isinstance(field.get("default"), dict):

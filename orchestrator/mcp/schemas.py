@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ...shared.json_schema import plain_schema
 from ...shared.request import DelegationRequest
+from ..short_forms import add_short_forms
 from .outcome import Outcome
 
 _KEYWORDS = ("type", "enum", "const", "required", "default", "items")
@@ -37,7 +38,10 @@ _AS_RESULT = ("id", "status", "success", "mark", "summary")
 
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Returns the whole schema of a tool's arguments, without the fields that the service refuses today."""
-    return plain_schema(model.model_json_schema(by_alias=True))
+    made = model.model_json_schema(by_alias=True)
+    if issubclass(model, DelegationRequest):
+        add_short_forms(made)
+    return plain_schema(made)
 
 
 def short_input(tool: str, model: type[BaseModel]) -> dict[str, Any]:
@@ -66,15 +70,22 @@ def _types(part: Mapping[str, Any]) -> dict[str, Any]:
     return {} if None in kinds else {"type": kinds[0] if len(kinds) == 1 else kinds}
 
 
+def _kinds(choice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the choices of a choice that is one itself."""
+    return choice["oneOf"] if choice.keys() <= {"oneOf", "discriminator"} else [choice]
+
+
 def _short(part: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """Returns a part of a schema; an argument may be left out instead of being null."""
     for key in _CHOICES:
-        choices = [each for each in part.get(key, ()) if each != _NULL]
+        choices = [each for choice in part.get(key, ()) for each in _kinds(choice) if each != _NULL]
         if len(choices) == 1:
             return _short({**choices[0], **{name: each for name, each in part.items() if name != key}}, depth)
         if choices:
             part = {**part, key: [_short(each, depth) for each in choices]}
     found = {key: part[key] for key in (*_KEYWORDS, *_CHOICES) if part.get(key)}
+    if "const" in found:
+        found.pop("default", None)  # the same
     if depth <= _DESCRIBED and "description" in part:
         found["description"] = _first_sentence(part["description"])
     if "items" in found:

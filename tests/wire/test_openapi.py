@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,11 +16,13 @@ from pydantic import BaseModel
 
 from deputize.orchestrator import openapi
 from deputize.orchestrator.app import create_app
+from deputize.orchestrator.mcp.schemas import input_schema
 from deputize.orchestrator.operations import ROUTES as SCOPES
 from deputize.orchestrator.problems import Problem
 from deputize.orchestrator.routes import BODIES, ROUTERS
 from deputize.shared import errors
 from deputize.shared.limits import Limits
+from deputize.shared.request import DelegationRequest
 from tests.orchestrator.access_tokens import OPEN_PATHS
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import opening, settings
@@ -49,6 +51,30 @@ def test_the_document_and_its_examples(golden: Golden) -> None:
     lines = [f"{json.dumps(key)}: {json.dumps(json_of(value))}" for key, value in EXAMPLES.items()]
     golden(str(openapi.EXAMPLES), "{\n" + ",\n".join(lines) + "\n}\n")
     golden("openapi.json", json.dumps(made(), indent=2, ensure_ascii=False) + "\n")
+
+
+SHORT: Sequence[dict[str, Any]] = (
+    {"verify": "true"},
+    {"verify": ["true", {"kind": "command", "run": "true"}]},
+    {"workspace": "/srv/shop"},
+    *({name: None} for name, field in DelegationRequest.model_fields.items() if not field.is_required()),
+)
+
+
+@pytest.mark.parametrize("short", SHORT, ids=repr)
+def test_the_short_forms_that_are_accepted_are_valid(document: dict[str, Any], short: dict[str, Any]) -> None:
+    body = {"task": "do it"} | {
+        DelegationRequest.model_fields[name].alias or name: each for name, each in short.items()
+    }
+    DelegationRequest.model_validate(body)
+    schemas = (
+        {"$ref": "#/components/schemas/DelegationRequest", "components": document["components"]},
+        input_schema(DelegationRequest),
+    )
+    for schema in schemas:
+        Draft202012Validator(schema).validate(body)
+        for wrong in ({"verify": 1}, {"verify": [1]}, {"workspace": 1}, {"task": None}, {"context": 1}):
+            assert not Draft202012Validator(schema).is_valid(body | wrong)
 
 
 def test_it_is_openapi_3_1_and_refers_only_to_what_it_holds(document: dict[str, Any]) -> None:

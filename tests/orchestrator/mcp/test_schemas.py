@@ -16,6 +16,7 @@ from tests.orchestrator.mcp.clients import connected
 MAX_CHARACTERS = 20_000
 REQUESTS: list[dict[str, Any]] = [
     {"task": "x"},
+    {"task": "x", "workspace": "/p", "verify": "make test"},
     {"task": "x", "workspace": {"kind": "directory", "path": "/p", "exclude": ["*.log"]}, "verify": ["make test"]},
     {"task": "x", "workspace": {"kind": "git", "url": "https://h/r", "ref": "main"}, "deliver": {"branch": "fix"}},
     {"task": "x", "verify": [{"kind": "command", "run": "make", "files": {"t.py": ""}}, {"kind": "file", "path": "a"}]},
@@ -45,7 +46,9 @@ async def test_each_argument_has_a_description_and_no_reference(url: str) -> Non
             assert {*tools[name].input_schema["properties"]} == {*input_schema(spec.arguments)["properties"]}
     properties = tools["delegate"].input_schema["properties"]
     assert {field.alias for field in DelegationRequest.model_fields.values()} == set(properties)
-    kinds = {kind["properties"]["kind"]["const"] for kind in properties["workspace"]["oneOf"]}
+    *objects, text = properties["workspace"]["anyOf"]
+    assert (text, properties["verify"]["type"]) == ({"type": "string"}, ["array", "string"])
+    kinds = {kind["properties"]["kind"]["const"] for kind in objects}
     assert kinds == {"empty", "directory", "archive", "git"}
 
 
