@@ -35,7 +35,7 @@ from .large_copies import NotedCopies
 from .operation import Operation
 from .operations import MergeReport, Operations, Service, follow_unless_paused, refuse_paused
 from .packing import pack
-from .request_fields import MergeFields, SubmitFields, ToolFields, request_of, validated
+from .request_fields import MergeFields, SubmitFields, ToolFields, each_of, request_of, validated
 from .results_in_order import ended, in_order
 from .stack import stack_in_use
 
@@ -191,7 +191,7 @@ class Orchestrator(Operations):
 
         An error of the wait has those that are there as ``results``.
         """
-        if not requests:
+        if not each_of("requests", requests):
             return []
         with _in_trace(fields):
             asked = await self._copies.noted([request_of(request, fields) for request in requests])
@@ -216,6 +216,7 @@ class Orchestrator(Operations):
         At most ``concurrency`` are unfinished at once. Results may be failures, as those of ``gather``; an error of the
         wait has the results that are there as ``results``.
         """
+        each_of("requests", requests)
         if concurrency < 1:
             raise Invalid(f"concurrency is {concurrency}, so nothing would run; it is at least 1")
         gate = asyncio.Semaphore(concurrency)
@@ -245,6 +246,7 @@ class Orchestrator(Operations):
         """
         from .evaluation.evaluation import Evaluation, TaskRuns  # few programs evaluate
 
+        each_of("tasks", tasks)
         if min(runs, concurrency) < 1:
             raise Invalid("runs and concurrency are at least 1")
         gate = asyncio.Semaphore(concurrency)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -53,6 +53,13 @@ def request_of(task: str | DelegationRequest, given: RequestFields) -> Delegatio
             own["limits"] = {**defaults, **task.limits.model_dump(exclude_unset=True)}
         return located_in(Path(), validated(DelegationRequest, {**given, **own})) if given else task
     return located_in(Path(), validated(DelegationRequest, {**given, "task": task}))
+
+
+def each_of(name: str, given: Any) -> Iterable[Any]:
+    """Returns several tasks as they are. Raises Invalid for one alone: of a text it would take each character."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise Invalid.of([{"pointer": f"/{name}", "detail": "is a list of tasks; put a single one into a list"}])
+    return cast("Iterable[Any]", given)
 
 
 def located_in(folder: Path, request: DelegationRequest) -> DelegationRequest:

@@ -234,6 +234,14 @@ async def test_a_wrong_argument_leaves_no_record(desk: Desk, call: Call) -> None
     assert [each.id for each in (await call("list")).items] == [id]
 
 
+async def test_a_single_task_is_no_list_of_tasks(call: Call) -> None:
+    for name, field in {"map": "requests", "gather": "requests", "evaluate": "tasks"}.items():
+        for given in ("Hi", None, {"task": "Hi"}):
+            with pytest.raises(Invalid, match=rf"^/{field}: is a list of tasks; put a single one into a list$"):
+                await call(name, given)
+    assert (await call("list")).items == []
+
+
 async def test_arguments_that_exclude_each_other_are_refused(call: Call) -> None:
     with pytest.raises(Invalid, match="a list for a review has one page"):
         await call("list", cursor=ID, for_review=True)
