@@ -321,7 +321,10 @@ class Service(Operations):
         ...
 
     def follow(self, id: str, after: Position = 0) -> AsyncGenerator[Envelope]:
-        """Yields every event after ``after``, then the live ones, up to ``run_finished``."""
+        """Yields every event after ``after``, then the live ones, up to ``run_finished``.
+
+        Live events that are not stored, such as streamed text, have no ``seq``.
+        """
         ...
 
     @Operation("GET /v1/events", _READ, "stream_all_events", tag="events")

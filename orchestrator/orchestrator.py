@@ -9,7 +9,7 @@ from functools import wraps
 from hashlib import sha256
 from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, get_origin, overload
 
 from anyio import move_on_after
 
@@ -176,6 +176,8 @@ class Orchestrator(Operations):
         With an ``output`` type returns the data as ``output_as`` of the result does, also where a limit ended the run.
         """
         if output is not None:
+            if not (isinstance(output, type) or get_origin(output)):
+                raise Invalid(f"output is {output!r}, and no type; a JSON Schema goes to output_schema")
             fields["output_schema"] = output
         result = await self.result((await self.start(task, **fields)).id, on_event)
         return result if output is None else result.output_as(output)
