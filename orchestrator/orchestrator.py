@@ -176,8 +176,9 @@ class Orchestrator(Operations):
         With an ``output`` type returns the data as ``output_as`` of the result does, also where a limit ended the run.
         """
         if output is not None:
-            if not (isinstance(output, type) or get_origin(output)):
-                raise Invalid(f"output is {output!r}, and no type; a JSON Schema goes to output_schema")
+            kind: Any = output
+            if not (isinstance(kind, type) or get_origin(kind)):
+                raise Invalid(f"output is {kind!r}, and no type; a JSON Schema goes to output_schema")
             fields["output_schema"] = output
         result = await self.result((await self.start(task, **fields)).id, on_event)
         return result if output is None else result.output_as(output)

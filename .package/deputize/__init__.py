@@ -59,7 +59,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if not TYPE_CHECKING:  # with it, a checker would take every name for one of ours
-    __all__ = [*_HOME_OF]
+    __all__ = [*_HOME_OF]  # noqa: PLE0604 - they are texts
 
     def __getattr__(name: str) -> Any:
         """Imports on first use: the command line must answer ``--help`` without Redis, Celery or pydantic."""

@@ -141,6 +141,9 @@ def test_the_typed_fields_are_those_of_a_request() -> None:
 
 def test_every_public_name_is_there() -> None:
     names = [name for name in dir(deputize) if not name.startswith("__")]
+    starred: dict[str, object] = {}
+    exec("from deputize import *", starred)
+    assert {*names} == starred.keys() - {"__builtins__"}
     assert {"Orchestrator", "SyncOrchestrator", "run", "DelegationRequest", "ToolAgentResult", "Unavailable"} <= {
         *names
     }

@@ -42,6 +42,10 @@ _PASSED = re.compile(
 )
 _TESTS = re.compile(r"(?i)test|тест|テスト|测试|測試|테스트")
 """A summary that names tests, in the languages whose word is not the English one, too."""
+_FAILURE = re.compile(
+    r"(?i)fail|\berror|broken|\bred\b|not pass|schlag|schläg|fehl|\brot\b|échou|échec|falla|失敗|失败|провал"
+)
+"""A summary with such a word may report failures, if it is of a run that changed nothing and so has mended none."""
 _REPORTED = re.compile(r"\b[1-9]\d*(?= |\b(?=\)))|\w*[tT]est\w{2,}|\w+(?:Error|Exception)\b")
 """What a summary that reports failures has of their lines in any language: a number, or the name of a test or error."""
 _SATISFIED = ("verified", "passed", "improved")
@@ -128,7 +132,8 @@ def _of_steps(summary: str, work: Work) -> SummaryClaim | None:
         return _claim(TESTS_PASS, "unproved", "files changed after the last run of tests", last)
     output = terminal_text((last.result or last.error or "")[-_MAX_OUTPUT:])
     if _FAILED.search(output):
-        is_contradiction = (has_changes or names_tests) and not _reports(summary, _lines(output))
+        is_claim = has_changes or (names_tests and not _FAILURE.search(summary[:_MAX_SUMMARY]))
+        is_contradiction = is_claim and not _reports(summary, _lines(output))
         shown = "refuted" if is_contradiction else "unproved"
         return _claim(TESTS_PASS, shown, "the last run of tests failed", last)
     hides_exit_code = re.search(r"[|;]|\n.", _command(last).strip())

@@ -242,6 +242,13 @@ async def test_a_single_task_is_no_list_of_tasks(call: Call) -> None:
     assert (await call("list")).items == []
 
 
+async def test_an_output_that_is_no_type_is_refused_before_anything_runs(call: Call) -> None:
+    for output in ({"type": "object"}, 5, "Size"):
+        with pytest.raises(Invalid, match="goes to output_schema"):
+            await call("delegate", "x", output=output)
+    assert (await call("list")).items == []
+
+
 async def test_arguments_that_exclude_each_other_are_refused(call: Call) -> None:
     with pytest.raises(Invalid, match="a list for a review has one page"):
         await call("list", cursor=ID, for_review=True)

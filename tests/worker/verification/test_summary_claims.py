@@ -101,6 +101,8 @@ def test_a_summary_that_reports_the_failure_is_not_refuted(summary: str) -> None
         ("I ran the 4 tests, and each of them is green.", "refuted"),
         ("The suite is red.", "unproved"),
         ("2 tests fail.", "unproved"),
+        ("The tests fail.", "unproved"),
+        ("Die Tests schlagen fehl.", "unproved"),
         ("Zwei Tests sind rot, darunter `test_total`.", "unproved"),
         ("テスト test_total が失敗します。", "unproved"),
         ("The tests end with an AssertionError.", "unproved"),
