@@ -126,7 +126,7 @@ async def configure(sandbox: Bubblewrap, key: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 @pytest.mark.costly
 async def test_no_setting_of_git_starts_a_program_in_a_line_that_only_reads(tmp_path: Path, is_thorough: bool) -> None:
     """First all settings that do not end each command, then those one by one that may name a program."""
@@ -134,7 +134,7 @@ async def test_no_setting_of_git_starts_a_program_in_a_line_that_only_reads(tmp_
     with sandbox_over(folder) as sandbox:
         await make_tree(sandbox, folder)
         (folder / "entries").write_text("\0".join(entry(key) for key in settings() if key not in SWITCHES))
-        await said(sandbox, KEEP_ACCEPTED, timeout=150)
+        await said(sandbox, KEEP_ACCEPTED, timeout=400)
         (folder / "pwned").unlink(missing_ok=True)
         assert (folder / "every").read_text().count("\n") > 200
         await said(sandbox, "cp .git/config base; cp every .git/config")
