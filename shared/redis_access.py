@@ -86,11 +86,7 @@ def client_of(redis_url: str, seconds: float = COMMAND_SECONDS) -> Any:
     try:
         return connect(redis_url, timeout=seconds, retries=0)
     except ValueError as error:
-        raise _wrong_address(error) from None
-
-
-def _wrong_address(error: ValueError) -> Misconfigured:
-    return Misconfigured(f"redis_url: {error}; correct DEPUTIZE_REDIS_URL")
+        raise Misconfigured(f"redis_url: {error}; correct DEPUTIZE_REDIS_URL") from None
 
 
 def reach(redis_url: str, seconds: float = COMMAND_SECONDS) -> None:
@@ -101,12 +97,9 @@ def reach(redis_url: str, seconds: float = COMMAND_SECONDS) -> None:
 async def reached(redis_url: str, seconds: float = COMMAND_SECONDS) -> None:
     """Waits until Redis answers, for up to ``seconds``: it may still be starting. Raises Unavailable, Misconfigured."""
     deadline = time.monotonic() + seconds
-    try:
+    async with client_of(redis_url, seconds) as client:
         parts = urlsplit(redis_url)
         where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    except ValueError as error:
-        raise _wrong_address(error) from None
-    async with client_of(redis_url, seconds) as client:
         while True:
             try:
                 async with asyncio.timeout(max(TICK_SECONDS, deadline - time.monotonic())):

@@ -134,9 +134,8 @@ class Replicas:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                if self.history:
-                    keys, arguments, _ = self.call(adds=False)
-                    await self.report(await shielded(ACKNOWLEDGE.run(redis, keys, arguments)), redis)
+                keys, arguments, _ = self.call(adds=False)
+                await self.report(await shielded(ACKNOWLEDGE.run(redis, keys, arguments)), redis)
                 trouble.works()
             except REDIS_ERRORS as error:
                 trouble.failed(error)

@@ -168,6 +168,15 @@ def test_a_queue_is_bound_when_redis_takes_writes_again(redis_process: RedisProc
     app.close()
 
 
+def test_a_wait_for_tickets_that_redis_refuses_is_a_broken_connection(redis_process: RedisProcess) -> None:
+    app = app_for(redis_process.url)
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection):
+        redis_process.client.config_set("min-replicas-to-write", 1)
+        with pytest.raises(redis.ConnectionError, match="takes no writes"):
+            connection.drain_events(timeout=5)
+    app.close()
+
+
 def test_a_queue_that_may_not_be_bound_is_a_mistake(redis_process: RedisProcess) -> None:
     app = app_for(redis_process.url)
     with app.connection_for_read() as connection:

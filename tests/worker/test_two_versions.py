@@ -191,6 +191,8 @@ async def test_a_list_leaves_out_what_cannot_be_read_and_it_can_be_cancelled_and
     assert await RecordLists(bench.store).unreadable() == [bad]
     with pytest.raises(Conflict, match=f"deputize cancel {bad}"):
         await service.get(bad)
+    with pytest.raises(Conflict, match=f"{bad} cannot be read"):
+        await bench.store.many([newer, bad])
     ended = await service.cancel(bad)
     assert (ended.id, ended.status, ended.request.task) == (bad, "cancelled", "task 1")
     await service.prune(older_than=0)

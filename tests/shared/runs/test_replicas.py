@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
+from deputize.shared.background import beside
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.ids import new_id
 from deputize.shared.metrics import STORE_LOSSES
@@ -179,6 +180,27 @@ async def test_a_promotion_that_loses_acknowledged_writes_is_known(
         assert loss.at
         assert 0 <= (now() - loss.at).total_seconds() < 60
         assert f"the accepted delegation of {record_key(lost)} is lost" in caplog.text
+
+
+async def test_a_loss_is_looked_for_again_when_redis_answers_again(
+    redis_process: RedisProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    replicas = Replicas(1, history="of another server", number=2)
+    async with connect(redis_process.url) as redis:
+        redis_process.kill()
+        async with beside(replicas.watch(redis), "the look"):
+            await until(lambda: "does not know whether Redis has lost writes" in caplog.text)
+            redis_process.start()
+            await until(lambda: "Redis has lost 2 writes" in caplog.text)
+
+
+async def test_a_loss_that_one_process_finds_twice_is_logged_once(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    replicas = Replicas(1, history="of another server", number=2)
+    async with connect(redis_url) as redis:
+        await asyncio.gather(*(replicas.report(["history", 0, 0], redis) for _ in range(2)))
+    assert caplog.text.count("Redis has lost 2 writes") == 1
 
 
 @two_replicas
