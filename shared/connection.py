@@ -39,10 +39,13 @@ REDIS_DOWN = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OS
 REDIS_ERRORS = (RedisError, OSError)
 """Every error of a Redis command. Background tasks log the cause of any of them and retry."""
 REFUSALS = re.compile(
-    "(BUSY|CLUSTERDOWN|DENIED|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY|TRYAGAIN|WRONGPASS) "
-    "|.*ACL failure in script"
+    "(BUSY|CLUSTERDOWN|DENIED|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY|TRYAGAIN|UNBLOCKED|"
+    "WRONGPASS) |.*ACL failure in script"
 )
-"""Replies of a server that refuses for now: it is full, read-only or busy, or its permissions must be corrected."""
+"""Replies of a server that refuses for now: it is full, read-only or busy, or its permissions must be corrected.
+
+One that becomes a replica ends the waits of its clients by ``UNBLOCKED``.
+"""
 NO_WRITES = {
     "'maxmemory'": "its memory is full. Remove what has ended (`deputize prune`), or raise maxmemory",
     "rrors writing to the AOF": "it cannot write its log. Make room on its disk",
@@ -106,7 +109,8 @@ def refuses_for_now(answer: Any) -> bool:
         return True
     if not isinstance(answer, ResponseError):
         return False
-    return REFUSALS.match(f"{answer.status_code} {answer}" if answer.status_code else str(answer)) is not None
+    words = str(answer).rpartition("caused error: ")[2]  # as a pipeline has them
+    return REFUSALS.match(f"{answer.status_code} {words}" if answer.status_code else words) is not None
 
 
 async def shielded(work: Awaitable[T]) -> T:

@@ -19,7 +19,7 @@ from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as kombu_redis
 from kombu.utils.json import dumps
 
-from .connection import REFUSALS, refuses_for_now
+from .connection import refuses_for_now
 from .errors import DeputizeError, Misconfigured, Unavailable
 from .log import log, masked
 from .own_process import keep_memory_private
@@ -99,11 +99,9 @@ class SafeChannel(kombu_redis.Channel):
 def _broken_for(error: redis.exceptions.ResponseError) -> redis.exceptions.RedisError:
     """Returns a broken connection, after a pause, where Redis takes no writes; any other error ends the worker.
 
-    To wait for a ticket is a write. A server that becomes a replica ends such a wait (``UNBLOCKED``).
+    To wait for a ticket is a write.
     """
-    words = str(error).rpartition("caused error: ")[2]  # as a pipeline has them
-    is_for_now = refuses_for_now(error) or REFUSALS.match(words) or "instance state changed" in words
-    if not is_for_now or isinstance(error, redis.exceptions.NoPermissionError):
+    if not refuses_for_now(error) or isinstance(error, redis.exceptions.NoPermissionError):
         return error
     time.sleep(NO_WRITES_SECONDS)
     return redis.exceptions.ConnectionError(f"Redis takes no writes: {error}")
