@@ -113,10 +113,10 @@ async def test_a_mistake_in_a_command_is_an_answer_and_not_tried_again(redis_pro
         await client.set(LEASES, "no sorted set")
         async with Pipe(writing, [RENEW]) as pipe:
             keys, runs = [LEASES, "deputize:test"], [{"id": "id", "fence": ""}]
-            with pytest.raises(Exception, match="WRONGTYPE"):
-                await pipe.script(RENEW, keys, {"lease_ms": 1000, "runs": runs})
-            await client.delete(LEASES)
             assert await pipe.script(RENEW, keys, {"lease_ms": 1000, "runs": runs}) == ["fenced"]
+            await client.hset("deputize:test", "fence", "1:x")
+            with pytest.raises(Exception, match="WRONGTYPE"):
+                await pipe.script(RENEW, keys, {"lease_ms": 1000, "runs": [{"id": "id", "fence": "1:x"}]})
 
 
 async def test_doctor_tries_to_subscribe(redis_process: RedisProcess, operator: Any) -> None:

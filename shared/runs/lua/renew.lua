@@ -9,12 +9,12 @@ local leases = KEYS[1]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers = {}
-redis.call('ZREM', leases, '')
 for at, run in ipairs(arguments.runs) do
   local fence, cancel, finisher = unpack(redis.call('HMGET', KEYS[at + 1], 'fence', 'cancel', 'finisher'))
   if fence ~= run.fence then
     answers[at] = finisher == run.fence and 'renewed' or 'fenced'
   else
+    redis.call('ZREM', leases, '')
     redis.call('ZADD', leases, now + arguments.lease_ms, run.id)
     if run.elapsed_ms then redis.call('HSET', KEYS[at + 1], 'elapsed_ms', run.elapsed_ms) end
     answers[at] = cancel and 'cancel' or 'renewed'
