@@ -16,9 +16,8 @@ from tests.system.storm.stage import Stage
 
 _BESIDE = ("deputize:celery:", "deputize:idempotency", "deputize:test")
 """Keys that are not compared: Celery's own, and those by which a request that is sent again is known for a day."""
-SPARE_DESCRIPTORS = 16
-"""Connections and files that a process may have more at one moment than at another one: a pool keeps the connections of
-its busiest moment until they break."""
+SPARE_DESCRIPTORS = 8
+"""Connections and files that a process may have more at one moment than at another one."""
 SPARE_MEMORY = 0.03
 """The part of its memory by which a process may grow in its steady state."""
 
