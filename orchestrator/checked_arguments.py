@@ -52,11 +52,10 @@ class CheckedArguments(Service):
         return self._service.follow_all()
 
     def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
-        given: dict[str, Any] = {"id": id, "path": path, "base": base}
-        sent = _ESCAPED_BYTES.sub("", path) if isinstance(given["path"], str) else path
-        checked = _checked("file", given | {"path": sent})
-        checked["path"] = path
-        return self._service.file(**checked)
+        asked: Any = path
+        sent = _ESCAPED_BYTES.sub("", path) if isinstance(asked, str) else path
+        checked = _checked("file", {"id": id, "path": sent, "base": base})
+        return self._service.file(checked["id"], path, base=checked["base"])
 
     async def not_ready(self) -> str | None:
         return await self._service.not_ready()

@@ -39,9 +39,8 @@ def made_commit(own: OwnRepository, settings: Settings, at: int, *arguments: str
         with _signing(settings.git_signing_key_file, at) as variables:
             signing = replace(own, variables={**own.variables, **variables})
             made = [signing.run("commit-tree", "-S", *arguments, input=message) for _ in range(2)]
-            if (
-                made[0] != made[1]
-            ):  # where the second of the frozen time begins and ends meanwhile, GnuPG takes the clock
+            # GnuPG does not freeze a time that is the present second, which may have ended before it signed.
+            if made[0] != made[1]:
                 made = [made[1], signing.run("commit-tree", "-S", *arguments, input=message)]
     except RepositoryFailed as error:
         why = str(error).removeprefix(f"{error.kind}: ")
