@@ -268,6 +268,10 @@ _CUT = rf"(?={_MARK}|\Z)"
 """Where a text ends or was cut; what stands before it may be the beginning of a credential."""
 _ENOUGH = 8
 """Characters after the prefix of a credential that was cut."""
+_OUTSIDE_ID = r"(?<!prm_[0-9a-z]{26}_)"
+"""After a prefix: it is not a part of a permission request's id, which may have any, as in ``prm_…ghp_0badc0de``."""
+_NO_WORD = rf"(?![a-z]+{_CUT})"
+"""After a prefix: lower-case letters up to the end are a word, as in the name ``npm_dependencies``."""
 _DISTINCT = 6
 """Different characters that a placeholder does not have: ``xxxx``, ``1234``."""
 
@@ -346,7 +350,7 @@ IsSecret = Callable[[re.Match[str]], bool]
 @cache
 def _shapes() -> list[tuple[re.Pattern[str], IsSecret]]:
     prefixed = [
-        f"(?P<secret>{prefix}(?:[{characters}]{{{least},}}|[{characters}]{{{_ENOUGH},}}{_CUT}))"
+        f"(?P<secret>{prefix}{_OUTSIDE_ID}(?:[{characters}]{{{least},}}|{_NO_WORD}[{characters}]{{{_ENOUGH},}}{_CUT}))"
         for prefix, characters, least in _PREFIXED
     ]
     shapes: list[tuple[str, IsSecret]] = [

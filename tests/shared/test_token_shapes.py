@@ -150,10 +150,24 @@ def test_a_private_key_that_was_cut_is_masked_as_far_as_it_is_there() -> None:
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAKIABCDEFGHIJKLMNOPQ",
         "dlg_01HZXKQ7YJ8N5V3W2R4T6P9M0B, 3f786850e387550fdab836ed7e6dc881de23001b, npm_config_registry=x",
         "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0 eyJhbGciOiJIUzI1NiJ9 is a head",
+        "prm_01m8ptemzzszn7d2kr0a7t9ghp_0badc0de",
+        "prm_01m8ptemzzszn7d2kr0a7t9ghs_01234567… waits",
+        "of prm_01m8ptemzzszn7d2kr0a7t9xhf_abcdefab",
+        "prm_01m8ptemzzszn7d2kr0a7tgnpm_abcdef12",
+        "mcp__repo__npm_dependencies",
+        "scripts/npm_packages",
+        "hf_tokenizer…",
     ],
 )
 def test_what_only_looks_like_one_stays(text: str) -> None:
     assert MASK.text(text) == text
+    assert json.loads(MASK.json(json.dumps([text, {text: 1}], ensure_ascii=False))) == [text, {text: 1}]
+
+
+def test_a_token_after_what_resembles_an_id_is_masked() -> None:
+    token = TOKENS["GitHub"]
+    assert MASK.text(f"prm_{token}, prm_01m8ptemzzszn7d2kr0a7t9_{token}") == "prm_***, prm_01m8ptemzzszn7d2kr0a7t9_***"
+    assert MASK.text(f"prm_01m8ptemzzszn7d2kr0a7t9ghp_0badc0de={token}").endswith("=***")
 
 
 @given(
