@@ -16,6 +16,8 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool, SentinelManagedConnection
 from redis.exceptions import RedisError
 
+from .connection import IdleTimeout
+
 SCHEME = "redis+sentinel"
 PORT = 26379
 _FORM = "give redis+sentinel://HOST:PORT,HOST:PORT/SERVICE, and /DATABASE behind it"
@@ -30,6 +32,10 @@ class _Connection(SentinelManagedConnection):
         if not self.is_connected:
             await self.connect()
         await super().send_packed_command(command, check_health)
+
+
+class _Pool(IdleTimeout, SentinelConnectionPool):
+    """Of connections to whichever server is the primary."""
 
 
 def is_of_sentinel(url: str) -> bool:
@@ -66,7 +72,7 @@ class SentinelAddress:
         return {"db": self.database, "username": self.user, "password": self.password}
 
     def client(self, **options: Any) -> Redis:
-        pool = SentinelConnectionPool(self.service, self, connection_class=_Connection, **self.options, **options)
+        pool = _Pool(self.service, self, connection_class=_Connection, **self.options, **options)
         return Redis.from_pool(pool)
 
     def broker(self) -> tuple[str, dict[str, Any]]:

@@ -214,6 +214,27 @@ async def test_a_connection_that_another_task_closes_during_a_command_has_an_err
         assert await redis.ping()
 
 
+async def connections(redis: Any) -> int:
+    return (await redis.info("clients"))["connected_clients"]
+
+
+async def test_after_a_peak_connections_without_use_are_closed(redis_url: str) -> None:
+    async with connect(redis_url) as redis, connect(redis_url) as looking:
+        others = await connections(looking)
+        await asyncio.gather(*(redis.ping() for _ in range(TIMES)))
+        for _ in range(TIMES):
+            await redis.ping()
+        assert await connections(looking) == TIMES + others
+        redis.connection_pool.idle_seconds = 0.0
+
+        async def are_closed() -> bool:
+            await redis.ping()
+            return await connections(looking) == 1 + others
+
+        await until(are_closed)
+        assert await asyncio.gather(*(redis.ping() for _ in range(TIMES))) == [True] * TIMES
+
+
 def test_a_script_publishes_on_the_channels_of_its_database() -> None:
     arguments = {"channel": "deputize:events", "id": "a"}
     assert json.loads(_encoded(arguments, 0)) == arguments

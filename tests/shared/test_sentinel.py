@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
 
 from deputize.orchestrator.sockets import free_port
-from deputize.shared.connection import connect, database_of
+from deputize.shared.connection import IdleTimeout, connect, database_of
 from deputize.shared.errors import Misconfigured
 from deputize.shared.queue import broker_of
 from deputize.shared.runs.replicas import replicas_of
@@ -87,4 +87,5 @@ async def test_each_new_connection_asks_for_the_primary(replicated: Replicated) 
             await connection.send_command("PING")
             assert await connection.read_response()
             await redis.connection_pool.release(connection)
+            assert isinstance(redis.connection_pool, IdleTimeout)
     assert asked.count(b"SENTINEL") == 2
