@@ -13,7 +13,7 @@ from ...shared.fleet import MCP
 from ...shared.log import hide, log
 from ...shared.settings import Settings, environment
 from ...shared.settings.files import configuration_folder
-from ..threads import run_in_thread, run_short
+from ..threads import run_in_thread
 from ..toolkit.sources import ToolSourceContext
 from ..tools.base import AnyTool
 from .config import Config, find_config_file, prefix
@@ -56,7 +56,7 @@ class McpServers:
     async def _load(self, context: ToolSourceContext, opened: AsyncExitStack) -> Sequence[AnyTool]:
         try:
             own = configuration_folder(self._environ)
-            found = await run_short(find_config_file, self._configured, self._here, own)
+            found = find_config_file(self._configured, self._here, own)
         except Misconfigured as error:
             context.add_missing(MCP)
             context.warn(str(error))
