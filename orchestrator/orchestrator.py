@@ -35,7 +35,7 @@ from .large_copies import NotedCopies
 from .operation import Operation
 from .operations import MergeReport, Operations, Service, follow_unless_paused, refuse_paused
 from .packing import pack
-from .request_fields import MergeFields, SubmitFields, ToolFields, each_of, request_of, validated
+from .request_fields import MergeFields, SubmitFields, ToolFields, check_counts, each_of, request_of, validated
 from .results_in_order import ended, in_order
 from .stack import stack_in_use
 
@@ -220,8 +220,7 @@ class Orchestrator(Operations):
         wait has the results that are there as ``results``.
         """
         each_of("requests", requests)
-        if concurrency < 1:
-            raise Invalid(f"concurrency is {concurrency}, so nothing would run; it is at least 1")
+        check_counts(concurrency=concurrency)
         gate = asyncio.Semaphore(concurrency)
 
         async def once(request: DelegationRequest, key: str) -> ToolAgentResult:
@@ -250,8 +249,7 @@ class Orchestrator(Operations):
         from .evaluation.evaluation import Evaluation, TaskRuns  # few programs evaluate
 
         each_of("tasks", tasks)
-        if min(runs, concurrency) < 1:
-            raise Invalid("runs and concurrency are at least 1")
+        check_counts(runs=runs, concurrency=concurrency)
         gate = asyncio.Semaphore(concurrency)
 
         async def once(request: DelegationRequest, run: int) -> ToolAgentResult:
@@ -330,7 +328,7 @@ class Orchestrator(Operations):
 
         What ends the wait for one of them, as with ``result``, ends that for all.
         """
-        results = [asyncio.ensure_future(self.result(id)) for id in dict.fromkeys(ids)]
+        results = [asyncio.ensure_future(self.result(id)) for id in dict.fromkeys(each_of("ids", ids))]
         try:
             for each in asyncio.as_completed(results):
                 yield await each
@@ -440,10 +438,11 @@ def _keyed(request: DelegationRequest) -> tuple[str, DelegationRequest]:
 @contextmanager
 def _in_trace(fields: SubmitFields) -> Generator[None]:
     """Lets the block be part of the trace that the fields name, if any, and takes it out of them. Raises Invalid."""
-    if (text := fields.pop("traceparent", None)) is None:
+    text: Any = fields.pop("traceparent", None)
+    if text is None:
         yield
         return
-    if not traceparent.parsed(text):
+    if not (isinstance(text, str) and traceparent.parsed(text)):
         detail = "is not one of W3C Trace Context, such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         raise Invalid(f"traceparent: {detail}", [{"pointer": "/traceparent", "detail": detail}])
     with traceparent.part_of(text):

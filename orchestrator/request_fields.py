@@ -56,10 +56,18 @@ def request_of(task: str | DelegationRequest, given: RequestFields) -> Delegatio
 
 
 def each_of(name: str, given: Any) -> Iterable[Any]:
-    """Returns several tasks as they are. Raises Invalid for one alone: of a text it would take each character."""
+    """Returns several tasks or ids. Raises Invalid for one alone: of a text it would take each character."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise Invalid.of([{"pointer": f"/{name}", "detail": "is a list of tasks; put a single one into a list"}])
+        raise Invalid.of([{"pointer": f"/{name}", "detail": f"is a list of {name}; put a single one into a list"}])
     return cast("Iterable[Any]", given)
+
+
+def check_counts(**given: Any) -> None:
+    """Raises Invalid for the arguments that are not integers of at least 1."""
+    wrong = [name for name, count in given.items() if type(count) is not int or count < 1]
+    if wrong:
+        detail = "is an integer of at least 1, because nothing would run otherwise"
+        raise Invalid.of([{"pointer": f"/{name}", "detail": f"{detail}; it is {given[name]!r}"} for name in wrong])
 
 
 def located_in(folder: Path, request: DelegationRequest) -> DelegationRequest:

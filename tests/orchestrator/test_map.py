@@ -117,8 +117,23 @@ async def test_only_so_many_are_unfinished_at_once_and_results_are_in_order(url:
         for id in [*unfinished(service)]:
             service.finish(id, summary=service.runs[id].request.task)
         assert [each.summary for each in await mapping] == ["a", "b", "c", "b"]
-        with pytest.raises(Invalid, match="at least 1"):
-            await orchestrator.map(["a"], concurrency=0)
+
+
+@pytest.mark.parametrize("count", [0, -1, "5", 1.5, True, None])
+async def test_a_number_of_runs_that_is_no_integer_submits_none(url: str, service: FakeService, count: Any) -> None:
+    async with Orchestrator(url=url) as orchestrator:
+        with pytest.raises(Invalid, match="/concurrency: is an integer of at least 1"):
+            await orchestrator.map(["a"], concurrency=count)
+        with pytest.raises(Invalid, match="/runs: is an integer of at least 1"):
+            await orchestrator.evaluate(["a"], runs=count)
+    assert service.runs == {}
+
+
+@pytest.mark.parametrize("ids", ["dlg_01m8ptemzzszn7d2kr0a7t9ghp", 5, None])
+async def test_what_is_no_list_of_ids_is_refused(url: str, ids: Any) -> None:
+    async with Orchestrator(url=url) as orchestrator:
+        with pytest.raises(Invalid, match="/ids: is a list of ids; put a single one into a list"):
+            await anext(orchestrator.as_completed(ids))
 
 
 async def test_a_mistake_in_one_request_submits_none(url: str, service: FakeService) -> None:
@@ -192,8 +207,6 @@ async def test_an_evaluation_runs_each_task_several_times_and_what_has_ended_not
     url: str, service: FakeService
 ) -> None:
     async with Orchestrator(url=url) as orchestrator:
-        with pytest.raises(Invalid, match="at least 1"):
-            await orchestrator.evaluate(["a"], runs=0)
         evaluating = asyncio.ensure_future(orchestrator.evaluate(["a", "b"], runs=2, labels={"of": "x"}))
         await until(lambda: evaluating.done() or service.following == 4)
         for number, id in enumerate([*unfinished(service)]):

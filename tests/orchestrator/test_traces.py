@@ -101,8 +101,10 @@ async def test_python_names_it_by_a_keyword_or_by_the_current_span(url: str, ser
             await orchestrator.start("x")
             await orchestrator.start("x", traceparent=GIVEN)
         await orchestrator.start("x")
-        with pytest.raises(Invalid, match=r"^traceparent: is not one of W3C Trace Context, such as 00-"):
-            await orchestrator.start("x", traceparent="nonsense")
+        wrong: list[Any] = ["nonsense", 5, b"00"]
+        for each in wrong:
+            with pytest.raises(Invalid, match=r"^traceparent: is not one of W3C Trace Context, such as 00-"):
+                await orchestrator.start("x", traceparent=each)
     assert service.traces == ["", GIVEN, f"00-{TRACE_ID}-0000000000000007-01", GIVEN, ""]
 
 
