@@ -27,7 +27,7 @@ FLOOR = 0.1
 HELD = 0.2
 """Seconds for which the interpreter's lock may be held: then all other runs wait."""
 TRIES = 4
-SAMPLE, LARGE_SAMPLE = 2, 20
+SAMPLE, LARGE_SAMPLE = 1, 20
 """How many shapes are tried for each function; the large sample by thorough tests."""
 SEED = os.environ.get("GROWTH_SEED") or time.strftime("%Y-%m-%d", time.gmtime())
 """The shapes differ by function and day: what fails can be repeated."""
