@@ -155,6 +155,7 @@ async def test_head_is_answered_as_get_is_without_a_body(service: FakeService, u
     assert service.following == 0
 
 
+@pytest.mark.long
 async def test_half_a_head_does_not_hold_its_connection(service: FakeService) -> None:
     """Neither a silent one, nor one that comes byte by byte, nor the second one of a connection."""
     halves = ["", "G", "GET /livez HTTP/1.1\r\nHost: loc", request(Connection=None) + "GET /livez HT"]
@@ -172,6 +173,7 @@ async def test_half_a_head_does_not_hold_its_connection(service: FakeService) ->
             assert b"408" in reading.result()
 
 
+@pytest.mark.long
 async def test_half_a_body_does_not_hold_its_connection(service: FakeService) -> None:
     async with served(service, settings(body_seconds=0.3)) as url:
         for begun in ("", '{"task"'):

@@ -59,6 +59,7 @@ def test_sentinel_needs_replicas_that_acknowledge() -> None:
     assert replicas_of(Settings.load(environ={**address, "DEPUTIZE_REDIS_REPLICAS": "1"}))
 
 
+@pytest.mark.long
 async def test_sentinels_that_do_not_answer_are_named_with_the_service() -> None:
     address = SentinelAddress.of(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{free_port()}/store")
     with pytest.raises(MasterNotFoundError, match="no Sentinel knows a primary of 'store'"):

@@ -27,6 +27,7 @@ async def fleet(redis_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
         yield fleet
 
 
+@pytest.mark.long
 async def test_a_graph_of_delegations_is_carried_out_although_its_workers_are_killed(
     fleet: Fleet, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_flower_shows_a_delegations_title_id_worker_and_present_step(page: Page,
     assert task["worker"].startswith("worker-1@")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("worker")
 def test_flower_shows_runs_from_before_it_opened_and_no_event_is_sent_without_it(
     redis_process: RedisProcess, app: Celery, tmp_path: Path

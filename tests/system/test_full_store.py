@@ -98,6 +98,7 @@ def disk() -> Iterator[Store]:
             subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["memory", "disk", "replicas"])
 async def test_a_store_without_writes_refuses_with_the_reason_and_runs_go_on_after_it(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path

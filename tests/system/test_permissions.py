@@ -58,6 +58,7 @@ async def test_a_hundred_runs_that_wait_leave_the_slots_to_others(asking: Fleet,
     assert await asking.service.permissions() == []
 
 
+@pytest.mark.long
 async def test_a_request_survives_its_worker_redis_and_the_api(
     asking: Fleet, redis_process: RedisProcess, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ async def test_redis_away_for_a_moment_changes_nothing(
     assert seen == list(range(1, len(seen) + 1))
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P-14")
 async def test_redis_away_for_longer_than_the_lease_hands_the_run_to_the_next_worker(
     own_fleet: Fleet, redis_process: RedisProcess, tmp_path: Path

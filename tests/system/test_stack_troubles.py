@@ -65,6 +65,7 @@ def test_a_full_disk_is_reported_and_forgotten_as_soon_as_there_is_room(folder: 
     assert ended.returncode == 0, ended.stderr  # the last supervisor let go of its lock
 
 
+@pytest.mark.long
 def test_a_supervisor_whose_redis_does_not_stop_stops_all_the_same(folder: Path) -> None:
     user = User(folder / "home", "workers=0")
     supervisor = user.stack["pid"]

@@ -42,6 +42,7 @@ async def patient(redis_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
         yield fleet
 
 
+@pytest.mark.long
 async def test_a_loop_that_stands_still_for_longer_than_its_lease_keeps_its_runs(
     patient: Fleet, tmp_path: Path
 ) -> None:
@@ -51,6 +52,7 @@ async def test_a_loop_that_stands_still_for_longer_than_its_lease_keeps_its_runs
     assert (result.termination_reason, result.attempts, answers(result)) == ("completed", 1, "")
 
 
+@pytest.mark.long
 async def test_a_loop_that_stands_still_for_good_takes_its_worker_down_and_not_the_next(
     fleet: Fleet, tmp_path: Path
 ) -> None:
@@ -219,6 +221,7 @@ async def test_a_call_that_brings_its_worker_down_is_tried_twice_and_then_answer
     assert "outcome unknown: two workers were lost while this call was under way" in answers(result)
 
 
+@pytest.mark.long
 async def test_a_standby_that_is_killed_is_replaced_and_ends_with_its_worker(patient: Fleet, tmp_path: Path) -> None:
     worker = await patient.start("1", program=STANDING)
     first = await until(lambda: standby_of(worker.pid))

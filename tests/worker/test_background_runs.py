@@ -142,6 +142,7 @@ async def test_a_build_is_polled_for_as_long_as_it_goes_on(bench: Bench, tmp_pat
     assert (result.termination_reason, result.tool_call_count) == ("completed", 15)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P-20")
 async def test_a_command_that_waits_for_a_build_is_no_loop_until_that_has_ended(bench: Bench, tmp_path: Path) -> None:
     wait = call("bash", command="sleep 1.01")

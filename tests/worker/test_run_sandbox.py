@@ -34,6 +34,7 @@ def settings_of(kit: Path, at: str) -> dict[str, Any]:
     return {"sandbox": {"profiles": profiles}, "agents": AGENTS, "tools": {"private_hosts": [at]}}
 
 
+@pytest.mark.long
 async def test_each_run_has_the_sandbox_of_its_agent_and_a_subagent_the_stricter_of_two(
     redis_url: str, tmp_path: Path
 ) -> None:

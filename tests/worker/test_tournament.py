@@ -169,6 +169,7 @@ async def test_the_output_and_what_was_read_are_those_of_the_taken_attempt(busy:
     assert "workspace" in result.trust.sources
 
 
+@pytest.mark.long
 async def test_a_continuation_goes_on_with_the_conversation_that_was_taken(
     busy: Bench, project: Path, redis_url: str
 ) -> None:

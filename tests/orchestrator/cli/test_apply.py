@@ -147,6 +147,7 @@ async def test_what_went_into_another_directory_is_taken_back_there(
     assert (again.code, again.out) == (0, f"nothing to do in {other}: it has none of the changes\n")
 
 
+@pytest.mark.long
 async def test_what_was_changed_here_since_is_merged(url: str, service: FakeService, folder: Path) -> None:
     patch = await changed(folder, folder.parent / "root")
     (folder / "src/main.py").write_text("first\n" + TEXT.replace("line 15", "line fifteen"))

@@ -100,6 +100,7 @@ async def test_status_counts_what_waits_and_runs(url: str, service: FakeService,
     assert "\ndelegations  1 queued, 1 running, 0 waiting, 1 paused\n" in shown
 
 
+@pytest.mark.long
 async def test_status_states_what_failovers_have_lost(url: str, service: FakeService) -> None:
     at = datetime(2026, 11, 29, 3, 14, 15, tzinfo=UTC)
     service.lost = [StoreLoss(at=at, writes=12, doubted=3, delegations=1), *[StoreLoss(writes=1)] * 5]

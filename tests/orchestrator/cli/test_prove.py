@@ -43,6 +43,7 @@ def prepare(folder: Path, base: str) -> None:
     (folder / "proof.json").write_text(proof.to_json())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("repository", "code", "why"),
     [

@@ -228,6 +228,7 @@ def test_a_worker_that_stops_leaves_new_work_to_others(start: Callable[..., Work
     assert "answer[new]" in other.log.read_text()
 
 
+@pytest.mark.long
 def test_a_worker_that_drains_hands_over_and_takes_nothing_more_until_it_is_stopped(
     redis_process: RedisProcess, tmp_path: Path
 ) -> None:
@@ -303,6 +304,7 @@ def test_what_blocks_the_loop_is_reported_with_its_place(worker: Worker) -> None
     assert "in block" in worker.log.read_text()
 
 
+@pytest.mark.long
 def test_the_pool_grows_and_shrinks_on_command(start: Callable[..., Worker]) -> None:
     worker = start("--concurrency", "2")
     until_sync(lambda: worker.app.control.pool_grow(3, reply=True))

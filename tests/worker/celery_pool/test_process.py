@@ -31,6 +31,7 @@ def test_a_worker_without_redis_names_the_setting() -> None:
     assert "DEPUTIZE_REDIS_URL" in ended.stderr
 
 
+@pytest.mark.long
 def test_a_worker_that_cannot_reach_redis_reports_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -40,6 +41,7 @@ def test_a_worker_that_cannot_reach_redis_reports_it() -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.long
 def test_a_service_that_cannot_reach_redis_ends_and_reports_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

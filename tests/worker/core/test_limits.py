@@ -307,6 +307,7 @@ async def test_a_run_that_needs_just_its_last_call_is_completed(bench: Bench, tm
     assert result.termination_reason == "completed"
 
 
+@pytest.mark.long
 @pytest.mark.requirement("P-07", "P-08", "P-09")
 async def test_time_runs_out_during_a_command_and_nothing_of_it_lives_on(bench: Bench, tmp_path: Path) -> None:
     slow = call("bash", command="echo begun > a.txt; exec sleep 1000")

@@ -104,6 +104,7 @@ async def test_an_interrupted_run_gets_the_reply_that_was_paid(bench: Bench, fak
     assert [(each.message_id, each.turn) for each in await bench.seen(id, MessageRead)] == [(sent, 2)]
 
 
+@pytest.mark.long
 async def test_a_run_is_not_given_up_because_workers_are_lost_while_it_waits(bench: Bench, fake: FakeModel) -> None:
     fake.batches.seconds = None
     id, attempts = await accepted(bench), list[asyncio.Task[object]]()

@@ -197,6 +197,7 @@ async def test_the_pace_is_the_endpoint_s_refill(
     assert refused <= max(2, 0.05 * served)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("before", "after", "seconds"), [(8, 2, 20), (4, 8, 80)])
 async def test_the_pace_follows_a_limit_that_changes(
     script: Script, before: float, after: float, seconds: float

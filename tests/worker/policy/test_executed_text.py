@@ -370,6 +370,7 @@ def test_a_line_of_many_such_words_counts_as_hidden(tmp_path: Path, words: str) 
     assert denied(tmp_path, "scp", f"echo {'x' * 1000} | foo {words * 900}")
 
 
+@pytest.mark.long
 @pytest.mark.system
 async def test_bash_starts_the_command_in_most_of_these_ways(tmp_path: Path) -> None:
     """Otherwise the tests above would be about nothing."""

@@ -75,6 +75,7 @@ def wheel_at(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 async def test_the_command_of_the_page_installs_from_a_private_index(trusted: Path, tmp_path: Path) -> None:
     (_, first), (_, command) = blocks("credentials")[:2]
     (tmp_path / "deputize.toml").write_text(first.split("<<'END'\n")[1].split("END\n")[0])

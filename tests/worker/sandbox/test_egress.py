@@ -124,6 +124,7 @@ async def test_no_way_leads_to_another_server_of_this_machine(place: Path) -> No
     assert came == []
 
 
+@pytest.mark.long
 async def test_pip_installs_from_an_index_that_is_allowed(place: Path, tmp_path: Path) -> None:
     wheel = tmp_path / "greeting-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:

@@ -345,6 +345,7 @@ UNLIMITED: dict[Protection, Mapping[str, int]] = dict(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", BY_LIMIT, ids=[row.broken for row in BY_LIMIT])
 async def test_a_limit_that_does_not_hold_is_found(row: Protection, canaries: Canaries) -> None:
     if row.tries == "nproc" and len(processors()) == 1:

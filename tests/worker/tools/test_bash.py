@@ -210,6 +210,7 @@ async def test_git_shows_paths_as_every_tool_takes_them(desk: Toolbench) -> None
     assert (await desk.call("bash", command=lines)).content == 'A  "größe/日本 1.txt"\ngröße/日本 1.txt'
 
 
+@pytest.mark.long
 async def test_installers_try_once_where_there_is_no_network(desk: Toolbench) -> None:
     failed = await desk.call("bash", command="cd /tmp; npm install --loglevel http nothing-of-this-name; env")
     assert any(reason in failed.content for reason in ("ENOTFOUND", "EAI_AGAIN", "npm: command not found"))

@@ -141,6 +141,7 @@ async def test_no_line_that_is_judged_to_only_read_changes_a_hostile_tree(tmp_pa
     assert counts["reading"] > count / 8
 
 
+@pytest.mark.long
 async def test_in_the_same_tree_a_command_that_may_do_more_starts_what_it_names(tmp_path: Path) -> None:
     """Otherwise the test above would see nothing."""
     tools, folder = ProjectTools(path=("/workspace/.venv/bin",)), tmp_path / "ws"
