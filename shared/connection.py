@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from hiredis import pack_command
 from pydantic_core import to_json
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.driver_info import DriverInfo
@@ -28,6 +28,7 @@ from redis.exceptions import (
 )
 
 from .background import Backoff, RepeatedCause, essential
+from .connection_pool import Pool
 
 T = TypeVar("T")
 ScriptCall = tuple[Sequence[str], Mapping[str, Any], Sequence[Any]]
@@ -57,8 +58,6 @@ ANSWER_SECONDS = 5.0
 """Seconds a round trip may take; after that Redis counts as unreachable."""
 PACE_SECONDS = 0.004
 """Seconds between two round trips that have no waiting caller: commands queued in between are batched."""
-IDLE_SECONDS = 60.0
-"""After how long without use a connection is closed, so that a peak does not leave hundreds of them open."""
 _DRIVER = DriverInfo()
 """Shared: for each connection without one, redis-py parses its package's metadata, which takes a millisecond."""
 
@@ -77,30 +76,10 @@ def connect(url: str, *, timeout: float | None = ANSWER_SECONDS, retries: int = 
 
         client = SentinelAddress.of(url).client(**options)
     else:
-        client = Redis.from_pool(_Pool.from_url(url, **options))
+        client = Redis.from_pool(Pool.from_url(url, **options))
     pool: Any = client.connection_pool
     pool.connection_class = _raising_where_closed(pool.connection_class)
     return client
-
-
-class IdleTimeout:
-    """Of a connection pool: a connection that is released closes one that was not used for ``idle_seconds``."""
-
-    idle_seconds = IDLE_SECONDS
-    _available_connections: list[Any]
-    """The last one is taken first."""
-
-    async def release(self, connection: Any) -> None:
-        connection.released_at = now = asyncio.get_running_loop().time()
-        release: Callable[[Any], Awaitable[None]] = super().release  # pyright: ignore
-        await release(connection)
-        idle = self._available_connections
-        if idle and now - idle[0].released_at > self.idle_seconds:
-            await idle.pop(0).disconnect(nowait=True)
-
-
-class _Pool(IdleTimeout, ConnectionPool):
-    """Of connections to one address."""
 
 
 def _raising_where_closed(base: type[Any]) -> type[Any]:

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool, SentinelManagedConnection
 from redis.exceptions import RedisError
 
-from .connection import IdleTimeout
+from .connection_pool import IdleTimeout
 
 SCHEME = "redis+sentinel"
 PORT = 26379

@@ -8,7 +8,8 @@ import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
 
 from deputize.orchestrator.sockets import free_port
-from deputize.shared.connection import IdleTimeout, connect, database_of
+from deputize.shared.connection import connect, database_of
+from deputize.shared.connection_pool import IdleTimeout
 from deputize.shared.errors import Misconfigured
 from deputize.shared.queue import broker_of
 from deputize.shared.runs.replicas import replicas_of
