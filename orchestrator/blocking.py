@@ -134,18 +134,27 @@ class SyncOrchestrator:
 
         async def serve() -> None:
             async with self._orchestrator, BlockingPortal() as portal:
-                opened.set_result(portal)
-                await portal.sleep_until_stopped()
+                if opened.set_running_or_notify_cancel():  # from here on it cannot be cancelled
+                    opened.set_result(portal)
+                    await portal.sleep_until_stopped()
 
         loop, serving = asyncio.get_running_loop(), asyncio.create_task(serve())
-        opened.add_done_callback(lambda _: opened.cancelled() and loop.call_soon_threadsafe(serving.cancel))
+
+        def end_if_cancelled(_: object) -> None:
+            with suppress(RuntimeError):  # the loop may have ended already
+                if opened.cancelled():
+                    loop.call_soon_threadsafe(serving.cancel)
+
+        opened.add_done_callback(end_if_cancelled)
         await asyncio.wait({serving})
-        if opened.cancelled():
-            return
-        if (error := serving.exception()) is None:
-            ended.set_result(None)
+        error = None if serving.cancelled() else serving.exception()
+        if not opened.done():
+            if opened.set_running_or_notify_cancel():
+                opened.set_exception(error)
+        elif error is not None:
+            ended.set_exception(error)
         else:
-            (ended if opened.done() else opened).set_exception(error)
+            ended.set_result(None)
 
     def __enter__(self) -> Self:
         self._closed = False

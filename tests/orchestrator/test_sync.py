@@ -252,10 +252,47 @@ print(orchestrator.start("x").status)
 """
 
 
-@pytest.mark.parametrize("event", ["call", "return"])
-async def test_an_interrupt_as_its_thread_starts_leaves_no_thread(redis_url: str, event: str) -> None:
+INTERRUPTED_AS_IT_OPENS = """
+import signal, sys, threading
+from concurrent.futures import Future
+from deputize import SyncOrchestrator
+OPENS = Future.set_result.__code__, Future.set_running_or_notify_cancel.__code__
+def interrupt(frame, event, argument):
+    if event == "call" and frame.f_code in OPENS and threading.current_thread().name == "deputize":
+        sys.setprofile(None)
+        threading.setprofile(None)
+        opened = frame.f_locals["self"]
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        with opened._condition:
+            opened._condition.wait_for(opened.cancelled, 30)
+def hold(frame, event, argument):
+    if HOLDS and event == "call" and frame.f_code is Future._invoke_callbacks.__code__:
+        sys.setprofile(None)
+        next(each for each in threading.enumerate() if each.name == "deputize").join(30)
+threading.setprofile(interrupt)
+sys.setprofile(hold)
+orchestrator = SyncOrchestrator()
+try:
+    orchestrator.open()
+except KeyboardInterrupt:
+    print(sum(each.name == "deputize" for each in threading.enumerate()))
+print(orchestrator.start("x").status)
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        INTERRUPTED_AT_ITS_START.replace("EVENT", "'call'"),
+        INTERRUPTED_AT_ITS_START.replace("EVENT", "'return'"),
+        INTERRUPTED_AS_IT_OPENS.replace("HOLDS", "False"),
+        INTERRUPTED_AS_IT_OPENS.replace("HOLDS", "True"),
+    ],
+    ids=["before its thread starts", "after its thread starts", "as it opens", "as it opens and ends at once"],
+)
+async def test_an_interrupt_of_its_opening_leaves_no_thread(redis_url: str, program: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-c", INTERRUPTED_AT_ITS_START.replace("EVENT", repr(event))),
+        *(sys.executable, "-W", "error", "-c", program),
         env=environment(DEPUTIZE_REDIS_URL=redis_url),
         stdout=PIPE,
         stderr=PIPE,
