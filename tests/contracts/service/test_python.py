@@ -237,7 +237,7 @@ async def test_a_wrong_argument_leaves_no_record(desk: Desk, call: Call) -> None
 async def test_a_single_task_is_no_list_of_tasks(call: Call) -> None:
     for name, field in {"map": "requests", "gather": "requests", "evaluate": "tasks"}.items():
         for given in ("Hi", None, {"task": "Hi"}):
-            with pytest.raises(Invalid, match=rf"^/{field}: is a list of tasks; put a single one into a list$"):
+            with pytest.raises(Invalid, match=rf"^/{field}: is a list of {field}; put a single one into a list$"):
                 await call(name, given)
     assert (await call("list")).items == []
 
