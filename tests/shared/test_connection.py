@@ -225,7 +225,8 @@ async def test_after_a_peak_connections_without_use_are_closed(redis_url: str) -
         for _ in range(TIMES):
             await redis.ping()
         assert await connections(looking) == TIMES + others
-        redis.connection_pool.idle_seconds = 0.0
+        pool: Any = redis.connection_pool
+        pool.idle_seconds = 0.0
 
         async def are_closed() -> bool:
             await redis.ping()
