@@ -324,7 +324,7 @@ def test_a_private_home_of_another_user_has_a_row_with_the_remedy(tmp_path: Path
     finally:
         os.seteuid(0)
     assert (home.state, home.remedy) == ("✗", "set DEPUTIZE_HOME to a folder you can write")
-    assert "private" not in disk.detail.replace(str(using.home), "")
+    assert str(using.home.parent) not in disk.detail.replace(str(using.home), "")
 
 
 @pytest.mark.parametrize(("external", "remedy"), [(True, "correct DEPUTIZE_REDIS_URL"), (False, "logs/redis.log")])
