@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool, SentinelManagedConnection
 from redis.exceptions import RedisError
 
-from .connection_pool import IdleTimeout
+from .connection_pool import Pool
 
 SCHEME = "redis+sentinel"
 PORT = 26379
@@ -34,8 +34,8 @@ class _Connection(SentinelManagedConnection):
         await super().send_packed_command(command, check_health)
 
 
-class _Pool(IdleTimeout, SentinelConnectionPool):
-    """Of connections to whichever server is the primary."""
+class _Pool(Pool, SentinelConnectionPool):
+    """The pool of connections to whichever server is the primary."""
 
 
 def is_of_sentinel(url: str) -> bool:

@@ -9,7 +9,7 @@ from redis.asyncio.sentinel import MasterNotFoundError
 
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.connection import connect, database_of
-from deputize.shared.connection_pool import IdleTimeout
+from deputize.shared.connection_pool import Pool
 from deputize.shared.errors import Misconfigured
 from deputize.shared.queue import broker_of
 from deputize.shared.runs.replicas import replicas_of
@@ -89,5 +89,5 @@ async def test_each_new_connection_asks_for_the_primary(replicated: Replicated) 
             await connection.send_command("PING")
             assert await connection.read_response()
             await redis.connection_pool.release(connection)
-            assert isinstance(redis.connection_pool, IdleTimeout)
+            assert isinstance(redis.connection_pool, Pool)
     assert asked.count(b"SENTINEL") == 2
