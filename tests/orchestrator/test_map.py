@@ -120,7 +120,7 @@ async def test_only_so_many_are_unfinished_at_once_and_results_are_in_order(url:
 
 
 @pytest.mark.parametrize("count", [0, -1, "5", 1.5, True, None])
-async def test_a_number_of_runs_that_is_no_integer_submits_none(url: str, service: FakeService, count: Any) -> None:
+async def test_a_count_that_is_not_a_positive_integer_submits_none(url: str, service: FakeService, count: Any) -> None:
     async with Orchestrator(url=url) as orchestrator:
         with pytest.raises(Invalid, match="/concurrency: is an integer of at least 1"):
             await orchestrator.map(["a"], concurrency=count)
@@ -130,7 +130,7 @@ async def test_a_number_of_runs_that_is_no_integer_submits_none(url: str, servic
 
 
 @pytest.mark.parametrize("ids", ["dlg_01m8ptemzzszn7d2kr0a7t9ghp", 5, None])
-async def test_what_is_no_list_of_ids_is_refused(url: str, ids: Any) -> None:
+async def test_a_single_id_is_refused_where_a_list_is_expected(url: str, ids: Any) -> None:
     async with Orchestrator(url=url) as orchestrator:
         with pytest.raises(Invalid, match="/ids: is a list of ids; put a single one into a list"):
             await anext(orchestrator.as_completed(ids))

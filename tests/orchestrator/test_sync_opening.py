@@ -14,40 +14,28 @@ import pytest
 from deputize import Invalid, SyncOrchestrator, Unavailable
 from tests.orchestrator.command_line import environment
 
-INTERRUPTED = """
-import threading
+IMPORTS = """
+import signal, sys, threading
+from concurrent.futures import Future
 from deputize import SyncOrchestrator
+"""
+OPEN = """
 orchestrator = SyncOrchestrator()
 try:
     orchestrator.open()
 except KeyboardInterrupt:
     print(sum(each.name == "deputize" for each in threading.enumerate()), flush=True)
-input()
-print(orchestrator.start("x").status)
 """
-
-
-INTERRUPTED_AT_ITS_START = """
-import sys, threading
-from deputize import SyncOrchestrator
+START = 'print(orchestrator.start("x").status)'
+INTERRUPTED = f"{IMPORTS}{OPEN}input()\n{START}"
+AT_ITS_START = """
 def interrupt(frame, event, argument):
     if (event, frame.f_code) == (EVENT, threading.Thread.start.__code__):
         sys.setprofile(None)
         raise KeyboardInterrupt
 sys.setprofile(interrupt)
-orchestrator = SyncOrchestrator()
-try:
-    orchestrator.open()
-except KeyboardInterrupt:
-    print(sum(each.name == "deputize" for each in threading.enumerate()))
-print(orchestrator.start("x").status)
 """
-
-
-INTERRUPTED_AS_IT_OPENS = """
-import signal, sys, threading
-from concurrent.futures import Future
-from deputize import SyncOrchestrator
+AS_IT_OPENS = """
 OPENS = Future.set_result.__code__, Future.set_running_or_notify_cancel.__code__
 def interrupt(frame, event, argument):
     if event == "call" and frame.f_code in OPENS and threading.current_thread().name == "deputize":
@@ -63,28 +51,22 @@ def hold(frame, event, argument):
         next(each for each in threading.enumerate() if each.name == "deputize").join(30)
 threading.setprofile(interrupt)
 sys.setprofile(hold)
-orchestrator = SyncOrchestrator()
-try:
-    orchestrator.open()
-except KeyboardInterrupt:
-    print(sum(each.name == "deputize" for each in threading.enumerate()))
-print(orchestrator.start("x").status)
 """
 
 
 @pytest.mark.parametrize(
-    "program",
+    "interrupt",
     [
-        INTERRUPTED_AT_ITS_START.replace("EVENT", "'call'"),
-        INTERRUPTED_AT_ITS_START.replace("EVENT", "'return'"),
-        INTERRUPTED_AS_IT_OPENS.replace("HOLDS", "False"),
-        INTERRUPTED_AS_IT_OPENS.replace("HOLDS", "True"),
+        AT_ITS_START.replace("EVENT", "'call'"),
+        AT_ITS_START.replace("EVENT", "'return'"),
+        AS_IT_OPENS.replace("HOLDS", "False"),
+        AS_IT_OPENS.replace("HOLDS", "True"),
     ],
     ids=["before its thread starts", "after its thread starts", "as it opens", "as it opens and ends at once"],
 )
-async def test_an_interrupt_of_its_opening_leaves_no_thread(redis_url: str, program: str) -> None:
+async def test_an_interrupt_of_its_opening_leaves_no_thread(redis_url: str, interrupt: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-c", program),
+        *(sys.executable, "-W", "error", "-c", f"{IMPORTS}{interrupt}{OPEN}{START}"),
         env=environment(DEPUTIZE_REDIS_URL=redis_url),
         stdout=PIPE,
         stderr=PIPE,
